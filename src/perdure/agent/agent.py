@@ -1,0 +1,149 @@
+"""What an agent is: a declaration that never changes and knows nothing of sessions."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeAlias, get_args
+
+import msgspec
+
+from ..core import canonical
+from ..core.entries import Limits
+from ..core.errors import DuplicateTool, InvalidAgent, InvalidTool, NotCanonical
+from ..models.base import Model, ModelSettings, ToolSpec
+from ..tools.policy import Approve, Policy
+from ..tools.tool import Tool, as_tool, is_seconds
+
+__all__ = ["Agent", "OnChange", "OnRestart"]
+
+OnRestart: TypeAlias = Literal["continue", "stop"]
+OnChange: TypeAlias = Literal["compatible", "same", "any"]
+
+_NAME_LIMIT = 128
+"""Characters of an agent's name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Agent:
+    """A model with instructions, tools, and rules about both.
+
+    ``name`` is durable: sessions find their agent by it. ``model`` is a name for the runtime to resolve, or a `Model`; None leaves the
+    choice to the runtime. ``approve`` says which calls need a person: tool names, a mapping from names to "allow", "ask" or "deny", or a
+    function of an `ApprovalCall`. ``approval_timeout`` is how long a question stands, in seconds; None is for ever. ``on_restart`` says
+    whether a turn that a crash cut off goes on; ``on_change`` whether it may under another definition: a ``compatible`` one, none but the
+    ``same``, or ``any``.
+
+    Raises `InvalidAgent`, `InvalidTool` or `DuplicateTool`.
+    """
+
+    name: str
+    instructions: str = ""
+    model: str | Model | None = None
+    tools: Iterable[Tool] = ()
+    approve: Approve = ()
+    limits: Limits = Limits()  # noqa: RUF009 - immutable
+    on_restart: OnRestart = "continue"
+    on_change: OnChange = "compatible"
+    settings: ModelSettings = ModelSettings()  # noqa: RUF009 - immutable
+    approval_timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        _check_text(self.name, self.instructions)
+        _check_model(self.name, self.model)
+        object.__setattr__(self, "tools", _checked_tools(self.name, self.tools))
+        self.policy  # noqa: B018 - checks approve=
+        _check_limits(self.name, self.limits)
+        _check_settings(self.name, self.settings)
+        for option, value, allowed in (("on_restart", self.on_restart, OnRestart), ("on_change", self.on_change, OnChange)):
+            if value not in get_args(allowed):
+                raise InvalidAgent(
+                    f"{option}={value!r} of the agent {self.name!r} is unknown", hint=f"one of {', '.join(get_args(allowed))}"
+                )
+        if self.approval_timeout is not None and not is_seconds(self.approval_timeout):
+            raise InvalidAgent(
+                f"the approval_timeout of the agent {self.name!r} is {self.approval_timeout!r}",
+                hint="seconds, more than 0; None is for ever",
+            )
+
+    def __repr__(self) -> str:
+        return f"Agent({self.name!r}, tools=[{', '.join(self._by_name)}])"
+
+    def tool(self, name: str) -> Tool | None:
+        """The tool of that name, or None."""
+        return self._by_name.get(name)
+
+    @cached_property
+    def policy(self) -> Policy:
+        """What ``approve`` means."""
+        return Policy.of(self.approve, self._by_name)
+
+    @cached_property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The tools as a model is told of them, in the order of their declaration."""
+        return tuple(ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters) for tool in self.tools)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Tool]:
+        return {tool.name: tool for tool in self.tools}
+
+    def replace(self, **changes: Any) -> Agent:
+        """The same agent with some fields changed, checked again."""
+        return dataclasses.replace(self, **changes)
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not 1 <= len(name) <= _NAME_LIMIT or not name.isprintable() or name.isspace():
+        raise InvalidAgent(f"{name!r:.200} can't be an agent's name", hint=f"1 to {_NAME_LIMIT} printable characters")
+
+
+def _check_text(name: str, instructions: object) -> None:
+    if not isinstance(instructions, str):
+        raise InvalidAgent(f"the instructions of the agent {name!r} must be text, not {type(instructions).__name__}")
+    try:
+        canonical.check(instructions, "instructions")
+    except NotCanonical as error:
+        raise InvalidAgent(f"the agent {name!r} can't be declared: {error}") from error
+
+
+def _check_model(name: str, model: object) -> None:
+    if model is None or (isinstance(model, str) and model.strip()):
+        return
+    if isinstance(model, str | type) or not isinstance(model, Model):
+        raise InvalidAgent(f"the model of the agent {name!r} is {model!r:.200}", hint='a name such as "openai:gpt-5.6-sol", or a Model')
+
+
+def _checked_tools(name: str, tools: object) -> tuple[Tool, ...]:
+    if isinstance(tools, Tool | str) or not isinstance(tools, Iterable):
+        raise InvalidTool(f"tools= of the agent {name!r} must be a list", hint="tools=[…]")
+    made = tuple(as_tool(candidate) for candidate in tools)
+    seen: set[str] = set()
+    for tool in made:
+        if tool.name in seen:
+            raise DuplicateTool(f"the agent {name!r} has two tools named {tool.name!r}", hint="give one of them another name=")
+        seen.add(tool.name)
+    return made
+
+
+def _check_limits(name: str, limits: object) -> None:
+    if not isinstance(limits, Limits):
+        raise InvalidAgent(f"the limits of the agent {name!r} must be Limits(…)")
+    # No tool calls is a limit that makes sense; no step and no token is a turn that can do nothing.
+    for limit, least in (("steps", 1), ("tool_calls", 0), ("tokens", 1)):
+        value = getattr(limits, limit)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not least <= value <= canonical.MAX_INTEGER):
+            raise InvalidAgent(
+                f"the limit {limit}={value!r} of the agent {name!r} is no number of {limit}", hint=f"at least {least}, or None"
+            )
+
+
+def _check_settings(name: str, settings: object) -> None:
+    if not isinstance(settings, ModelSettings):
+        raise InvalidAgent(f"the settings of the agent {name!r} must be ModelSettings(…)")
+    try:
+        canonical.check(msgspec.to_builtins(settings), "settings")
+    except (NotCanonical, TypeError) as error:
+        raise InvalidAgent(f"the agent {name!r} can't be declared: {error}") from error

@@ -1,0 +1,184 @@
+"""An agent's definition as plain data: whether it is the same, what differs, and whether an unfinished turn can go on under it.
+
+What a model is shown and what decides about calls belongs to it. ``on_restart`` and ``on_change`` don't: they say how to treat a turn
+that is resumed. Nor does where a tool's function lives: its name is what the journal knows.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Set
+from typing import Any
+
+import msgspec
+
+from ..core import canonical
+from ..tools.tool import ArgumentsInvalid, Tool
+from .agent import Agent
+
+__all__ = ["compatible", "describe", "difference", "fingerprint"]
+
+_FORMAT = 1
+"""Goes up when `describe` says the same thing in another way."""
+
+_TOOL_FACTS = ("effect", "key", "reconcile", "on_uncertain", "guard", "timeout", "exclusive")
+
+
+def describe(agent: Agent) -> dict[str, Any]:
+    """The definition as plain JSON data, the same in every process that declares the same agent.
+
+    Instructions are a digest: they are stored once, elsewhere.
+    """
+    return {
+        "format": _FORMAT,
+        "name": agent.name,
+        "instructions": canonical.digest(agent.instructions.encode()),
+        "model": _route(agent),
+        "output": None,
+        "tools": [_describe_tool(tool) for tool in agent.tools],
+        "approve": {
+            "rules": dict(agent.policy.rules),
+            "function": None if agent.policy.function is None else _identity(agent.policy.function),
+            "timeout": agent.approval_timeout,
+        },
+        "limits": {"steps": agent.limits.steps, "tool_calls": agent.limits.tool_calls, "tokens": agent.limits.tokens},
+        "settings": msgspec.to_builtins(agent.settings),
+    }
+
+
+def fingerprint(agent: Agent) -> str:
+    """64 hexadecimal characters that are equal exactly for equal definitions."""
+    return canonical.digest(canonical.encode(describe(agent)))
+
+
+def difference(old: dict[str, Any], new: dict[str, Any]) -> tuple[str, ...]:
+    """What changed between two descriptions, a sentence each; empty if nothing did."""
+    sentences = [
+        f"the {fact} changed from {_shown(old, fact)} to {_shown(new, fact)}" for fact in ("name", "model") if _differs(old, new, fact)
+    ]
+    sentences += [
+        f"the {what} changed" for fact, what in (("instructions", "instructions"), ("output", "output type")) if _differs(old, new, fact)
+    ]
+    sentences += _tools_differ(old, new)
+    sentences += _approval_differs(old.get("approve") or {}, new.get("approve") or {})
+    for fact, what in (("limits", "limit"), ("settings", "setting")):
+        sentences += _facts_differ(f"the {what} ", old.get(fact) or {}, new.get(fact) or {})
+    if not sentences and old != new:
+        sentences.append("the definition was written by another version of perdure")
+    return tuple(sentences)
+
+
+def compatible(
+    old: dict[str, Any],
+    new: dict[str, Any],
+    *,
+    open_tools: Set[str],
+    open_arguments: Iterable[tuple[Tool, Any]] = (),
+) -> tuple[str, ...]:
+    """Why an unfinished turn can't go on under the new definition; empty if it can.
+
+    ``open_tools`` are the names of tools that an open operation or request uses; ``open_arguments`` the arguments of those calls, each
+    with the tool of that name in the new agent, which has to accept them.
+    """
+    reasons = []
+    if _differs(old, new, "name"):
+        reasons.append(f"the turn belongs to the agent {_shown(old, 'name')}, not to {_shown(new, 'name')}")
+    if old.get("output") is not None and _differs(old, new, "output"):
+        reasons.append("the output type that the turn promised changed")
+    names = {tool["name"] for tool in new.get("tools", ())}
+    reasons += [f"the tool {name!r} was removed, and a call of it is open" for name in sorted(open_tools - names)]
+    for tool, arguments in open_arguments:
+        try:
+            tool.check(arguments)
+        except ArgumentsInvalid as error:
+            reasons.append(f"an open call no longer fits the tool {tool.name!r}: {error}")
+    return tuple(reasons)
+
+
+def _describe_tool(tool: Tool) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        "effect": tool.effect,
+        "key": None if tool.key is None else list(tool.key),
+        "reconcile": None if tool.reconcile is None else _identity(tool.reconcile),
+        "on_uncertain": tool.on_uncertain,
+        "guard": tool.guard,
+        "timeout": tool.timeout,
+        "exclusive": tool.exclusive,
+    }
+
+
+def _route(agent: Agent) -> str:
+    if agent.model is None:
+        return ""
+    return agent.model if isinstance(agent.model, str) else agent.model.name
+
+
+def _identity(function: Callable[..., Any]) -> str:
+    """Where a callable is declared. Never its address or line: neither survives a restart or an edit elsewhere in the file."""
+    if isinstance(function, functools.partial):
+        return f"{_identity(function.func)}(…)"
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def _tools_differ(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    before = {tool["name"]: tool for tool in old.get("tools", ())}
+    after = {tool["name"]: tool for tool in new.get("tools", ())}
+    sentences = [f"the tool {name!r} was removed" for name in before if name not in after]
+    sentences += [f"the tool {name!r} was added" for name in after if name not in before]
+    common = [name for name in before if name in after]
+    if common != [name for name in after if name in before]:
+        sentences.append("the tools are in another order")
+    for name in common:
+        one, other = before[name], after[name]
+        if _differs(one, other, "description"):
+            sentences.append(f"the description of the tool {name!r} changed")
+        sentences += _parameters_differ(name, one.get("parameters") or {}, other.get("parameters") or {})
+        facts = [{fact: tool.get(fact) for fact in _TOOL_FACTS} for tool in (one, other)]
+        sentences += _facts_differ(f"of the tool {name!r}, the ", *facts)
+    return sentences
+
+
+def _parameters_differ(name: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    before, after = old.get("properties") or {}, new.get("properties") or {}
+    sentences = [f"the tool {name!r} lost the parameter {parameter!r}" for parameter in before if parameter not in after]
+    sentences += [f"the tool {name!r} gained the parameter {parameter!r}" for parameter in after if parameter not in before]
+    for parameter in before:
+        if parameter not in after:
+            continue
+        needed = [parameter in (schema.get("required") or ()) for schema in (old, new)]
+        if needed[0] != needed[1]:
+            sentences.append(f"the parameter {parameter!r} of the tool {name!r} became {'required' if needed[1] else 'optional'}")
+        elif before[parameter] != after[parameter]:
+            sentences.append(f"the parameter {parameter!r} of the tool {name!r} changed")
+    if not sentences and old != new:
+        sentences.append(f"a type that the tool {name!r} uses changed")
+    return sentences
+
+
+def _approval_differs(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    before, after = old.get("rules") or {}, new.get("rules") or {}
+    rules = [{name: given.get(name, "allow") for name in sorted(before.keys() | after.keys())} for given in (before, after)]
+    return _facts_differ("the approval of ", *rules) + _facts_differ(
+        "the approval ", *({fact: given.get(fact) for fact in ("function", "timeout")} for given in (old, new))
+    )
+
+
+def _facts_differ(what: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    return [
+        f"{what}{fact} changed from {_shown(old, fact)} to {_shown(new, fact)}"
+        for fact in sorted(old.keys() | new.keys())
+        if _differs(old, new, fact)
+    ]
+
+
+def _differs(old: dict[str, Any], new: dict[str, Any], fact: str) -> bool:
+    return bool(old.get(fact) != new.get(fact))
+
+
+def _shown(facts: dict[str, Any], fact: str) -> str:
+    value = facts.get(fact)
+    return "nothing" if value is None or value == "" else canonical.encode(value).decode()

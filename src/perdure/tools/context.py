@@ -1,0 +1,32 @@
+"""What a tool is told about the call that it serves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["ReconcileContext", "ToolContext"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolContext:
+    """The identity of one call, for a tool that names it as its first parameter.
+
+    ``operation`` and ``idempotency_key`` are the same in every attempt of a call, after a restart or an approval too, and another in a
+    fork; hand the key to services that know such keys. ``attempt`` counts from 1. ``call`` is the id that the model gave its call.
+    ``callback_token`` lets somebody else report the result later; whoever has it can, so it is left out of the repr.
+    ``owner`` is whom the session belongs to, ``agent`` the agent's name.
+    """
+
+    session_id: str
+    turn: str
+    operation: str
+    attempt: int
+    call: str
+    idempotency_key: str
+    callback_token: str = field(default="", repr=False)
+    owner: str = ""
+    agent: str = ""
+
+
+ReconcileContext = ToolContext
+"""What a ``reconcile`` function is told: the identity of the call that it asks about."""

@@ -1,0 +1,291 @@
+"""What a Python function promises to a model, and what a model's arguments are to the function.
+
+The only place that knows pydantic, which is imported when the first tool is declared and not before.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from decimal import Context, Decimal
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import msgspec
+
+from ..core import canonical
+from ..core.errors import InvalidTool, NotCanonical
+from .context import ToolContext
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+__all__ = ["ArgumentsInvalid", "ResultInvalid", "Shape", "identity", "plain", "shape_of"]
+
+_log = logging.getLogger("perdure.tools")
+
+_SHOWN_FIELDS = 20
+"""How many wrong fields one message lists; a model that got more of them wrong needs no longer list."""
+
+_SHOWN_NAME = 80
+"""Characters of a wrong field's place: unknown names are the model's own text, of any length."""
+
+_SECTION = re.compile(
+    r"(args|arguments|parameters|returns?|yields?|raises|examples?|notes?|attributes|warns|warnings|see also|todo):", re.IGNORECASE
+)
+_PARAMETER = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
+
+
+class ArgumentsInvalid(Exception):
+    """A model's arguments don't fit the tool. The message lists every wrong field, for the model; it repeats no value."""
+
+
+class ResultInvalid(Exception):
+    """The tool ran, and JSON can't hold what it returned. The message says which part."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """The parameters of a function, without the context: as a JSON Schema object, and as a check of arguments."""
+
+    parameters: dict[str, Any]
+    names: tuple[str, ...]
+    context: str | None
+    description: str
+    adapter: TypeAdapter[dict[str, Any]]
+
+    def bind(self, tool: str, arguments: Any) -> dict[str, Any]:
+        """The Python values for the function, defaults filled in, new ones every time. Raises `ArgumentsInvalid`."""
+        from pydantic import ValidationError
+
+        if isinstance(arguments, str):
+            raise ArgumentsInvalid(f"the arguments of {tool} are not valid JSON; send one JSON object")
+        if not isinstance(arguments, dict):
+            raise ArgumentsInvalid(f"the arguments of {tool} must be one JSON object, not {_json_name(arguments)}")
+        try:
+            data = canonical.encode(canonical.check(arguments, "arguments"))
+        except (NotCanonical, RecursionError) as error:
+            raise ArgumentsInvalid(f"the arguments of {tool} can't be kept: {error}") from None
+        try:
+            return self.adapter.validate_json(data)
+        except ValidationError as error:
+            # `from None`: the original prints the values, and these may be secrets that must not reach a log.
+            raise ArgumentsInvalid(_wrong_fields(tool, error)) from None
+        except Exception as error:
+            _log.exception("a validator of the tool %s failed", tool)
+            raise ArgumentsInvalid(f"the arguments of {tool} could not be checked: a validator raised {type(error).__name__}") from None
+
+
+def shape_of(function: Callable[..., Any], name: str) -> Shape:
+    """Read a function's parameters, annotations and docstring. Raises `InvalidTool` where they can't be a tool's."""
+    context, parameters, hints = _parameters(function, name)
+    description, documented = _docstring(inspect.getdoc(function) or "")
+    described = [
+        parameter.replace(
+            kind=inspect.Parameter.KEYWORD_ONLY, annotation=_described(hints[parameter.name], documented.get(parameter.name, ""))
+        )
+        for parameter in parameters
+    ]
+    adapter, schema = _compile(described, name)
+    return Shape(schema, tuple(parameter.name for parameter in parameters), context, description, adapter)
+
+
+def plain(value: Any) -> Any:
+    """A tool's result as plain JSON data: models, dataclasses, dates, decimals, enums and UTF-8 bytes in their usual JSON form.
+
+    Raises `ResultInvalid` for everything that has none, NaN, huge integers and invalid Unicode included.
+    """
+    from pydantic_core import to_jsonable_python
+
+    try:
+        return canonical.check(to_jsonable_python(value, fallback=msgspec.to_builtins), "result")
+    except NotCanonical as error:
+        raise ResultInvalid(f"the tool ran, but its result can't be kept: {error}") from error
+    except Exception as error:
+        raise ResultInvalid(
+            f"the tool ran, but its result can't be kept: {type(value).__name__} has no JSON form ({type(error).__name__})"
+        ) from error
+
+
+def identity(value: Any) -> Any:
+    """JSON data that is equal for values that mean the same, whatever their spelling or the order of a set.
+
+    It says whether two calls would do the same thing, so that 5 and "5" for an int, or 1.5 and 1.50 for a Decimal, are one effect.
+    """
+    from pydantic import BaseModel
+    from pydantic_core import to_jsonable_python
+
+    match value:
+        case bool() | None:
+            return value
+        case float() if not math.isfinite(value):
+            return str(value)
+        case int() if abs(value) > canonical.MAX_INTEGER:
+            return str(int(value))
+        case Decimal() if value.is_finite():
+            return str(value.normalize(Context(prec=len(value.as_tuple().digits))))
+        case BaseModel():
+            return {name: identity(item) for name, item in value}
+        case Mapping():
+            return {_key(key): identity(item) for key, item in value.items()}
+        case list() | tuple():
+            return [identity(item) for item in value]
+        case set() | frozenset():
+            return sorted((identity(item) for item in value), key=canonical.encode)
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return {field.name: identity(getattr(value, field.name)) for field in fields(value)}
+        case _:
+            return to_jsonable_python(value, fallback=msgspec.to_builtins)
+
+
+def _key(key: Any) -> str:
+    plain_key = identity(key)
+    return plain_key if isinstance(plain_key, str) else canonical.encode(plain_key).decode()
+
+
+def _parameters(function: Callable[..., Any], name: str) -> tuple[str | None, list[inspect.Parameter], dict[str, Any]]:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        raise InvalidTool(f"the parameters of the tool {name!r} can't be read") from None
+    for parameter in parameters:
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            raise InvalidTool(f"the tool {name!r} takes *{parameter.name}", hint="a model fills named parameters only; name each of them")
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            raise InvalidTool(f"the parameter {parameter.name!r} of the tool {name!r} is positional only", hint="remove the '/'")
+        if parameter.annotation is inspect.Parameter.empty:
+            raise InvalidTool(f"the parameter {parameter.name!r} of the tool {name!r} has no type", hint="annotate every parameter")
+    hints = _hints(function, {parameter.name: parameter.annotation for parameter in parameters}, name)
+    context = None
+    if parameters and _is_context(hints[parameters[0].name]):
+        context = parameters.pop(0).name
+    for parameter in parameters:
+        # A schema would be made of it otherwise, and the model would write its own context.
+        if _mentions_context(hints[parameter.name]):
+            raise InvalidTool(
+                f"the parameter {parameter.name!r} of the tool {name!r} is a ToolContext in the wrong place",
+                hint="make it the first parameter, annotated exactly ToolContext",
+            )
+    return context, parameters, hints
+
+
+def _hints(function: Callable[..., Any], annotations: dict[str, Any], name: str) -> dict[str, Any]:
+    # The return type is left out on purpose: nothing depends on it, so it need not be resolvable.
+    origin = inspect.unwrap(function)
+    namespace = getattr(getattr(origin, "__func__", origin), "__globals__", {})
+    try:
+        return typing.get_type_hints(types.SimpleNamespace(__annotations__=annotations), globalns=namespace, include_extras=True)
+    except Exception as error:
+        raise InvalidTool(
+            f"the annotations of the tool {name!r} can't be resolved: {error}",
+            hint="types must be visible at module level, and imported at run time, where annotations are strings"
+            " (from __future__ import annotations)",
+        ) from None
+
+
+def _is_context(hint: Any) -> bool:
+    return hint is ToolContext or (typing.get_origin(hint) is Annotated and hint.__origin__ is ToolContext)
+
+
+def _mentions_context(hint: Any) -> bool:
+    return hint is ToolContext or any(_mentions_context(argument) for argument in typing.get_args(hint))
+
+
+def _described(hint: Any, description: str) -> Any:
+    if not description:
+        return hint
+    from pydantic import Field
+
+    base, metadata = (hint.__origin__, hint.__metadata__) if typing.get_origin(hint) is Annotated else (hint, ())
+    # Ours stands first, so that a description in the user's own Field wins.
+    return Annotated[(base, Field(description=description), *metadata)]  # type: ignore[return-value,unused-ignore]
+
+
+def _compile(parameters: list[inspect.Parameter], name: str) -> tuple[TypeAdapter[dict[str, Any]], dict[str, Any]]:
+    from pydantic import TypeAdapter
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Schema(GenerateJsonSchema):
+        """Without the titles that pydantic makes of field names, and with defaults that don't depend on the hash seed."""
+
+        def field_title_should_be_set(self, schema: Any) -> bool:
+            return False
+
+        def encode_default(self, default: Any) -> Any:
+            return identity(default) if isinstance(default, set | frozenset) else super().encode_default(default)
+
+    def arguments(**values: Any) -> dict[str, Any]:
+        return values
+
+    # A stand-in with the tool's signature: the real one has a context that is no argument, and may not be called here.
+    arguments.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    arguments.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    try:
+        adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(cast(Any, arguments))
+        schema = adapter.json_schema(schema_generator=Schema)
+        return adapter, canonical.check(schema, "schema")
+    except Exception as error:
+        summary = str(error).partition("\n")[0]
+        raise InvalidTool(
+            f"the parameters of the tool {name!r} have no JSON Schema: {summary}", hint="use types that JSON can hold"
+        ) from error
+
+
+def _docstring(text: str) -> tuple[str, dict[str, str]]:
+    """The first paragraph, and what the Google-style ``Args:`` section says of each parameter."""
+    lines = text.splitlines()
+    first: list[str] = []
+    for line in lines:
+        if not line.strip() or _SECTION.fullmatch(line.strip()):
+            break
+        first.append(line.strip())
+    documented: dict[str, list[str]] = {}
+    inside, indent, current = False, 0, ""
+    for line in lines:
+        words = line.strip()
+        depth = len(line) - len(line.lstrip())
+        if not words:
+            continue
+        if depth == 0:
+            inside = words.lower() in ("args:", "arguments:", "parameters:")
+            indent, current = 0, ""
+            continue
+        if not inside:
+            continue
+        indent = indent or depth
+        found = _PARAMETER.fullmatch(words) if depth <= indent else None
+        if found:
+            current = found[1]
+            documented[current] = [found[2]] if found[2] else []
+        elif current:
+            documented[current].append(words)
+    return " ".join(first), {name: " ".join(words) for name, words in documented.items()}
+
+
+def _json_name(value: Any) -> str:
+    return {"list": "a list", "NoneType": "null", "bool": "a boolean", "int": "a number", "float": "a number"}.get(
+        type(value).__name__, "something else"
+    )
+
+
+def _wrong_fields(tool: str, error: Any) -> str:
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    lines = []
+    for item in found[:_SHOWN_FIELDS]:
+        place = ".".join(str(step) for step in item["loc"])
+        place = f"{place[:_SHOWN_NAME]}…" if len(place) > _SHOWN_NAME else place
+        match item["type"]:
+            case "unexpected_keyword_argument":
+                lines.append(f"{place}: there is no such parameter")
+            case "missing_keyword_only_argument":
+                lines.append(f"{place}: is required")
+            case _:
+                lines.append(f"{place}: {item['msg']}")
+    if len(found) > _SHOWN_FIELDS:
+        lines.append(f"and {len(found) - _SHOWN_FIELDS} more")
+    return f"the arguments of {tool} are not valid: " + "; ".join(lines)

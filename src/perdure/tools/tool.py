@@ -1,0 +1,490 @@
+"""A typed Python function as a tool: what it does to the world, how it is called, and how it is asked what became of a call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import math
+import re
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, get_args, overload
+
+from ..core import canonical
+from ..core.entries import EffectClass
+from ..core.errors import InvalidTool
+from .context import ToolContext
+from .schema import ArgumentsInvalid, ResultInvalid, Shape, identity, plain, shape_of
+
+__all__ = [
+    "ArgumentsInvalid",
+    "BoundCall",
+    "Done",
+    "Guard",
+    "NotDone",
+    "OnUncertain",
+    "ResultInvalid",
+    "Running",
+    "Tool",
+    "ToolCancelled",
+    "ToolError",
+    "ToolFault",
+    "Unknown",
+    "as_tool",
+    "begin",
+    "is_seconds",
+    "tool",
+]
+
+Guard: TypeAlias = Literal["ask", "replay", "allow"]
+OnUncertain: TypeAlias = Literal["report", "ask"]
+
+_T = TypeVar("_T")
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_log = logging.getLogger("perdure.tools")
+
+
+class ToolError(Exception):
+    """Raise it in a tool to say: this *failed*, for certain, and nothing happened that matters. The model reads the message."""
+
+
+class ToolFault(RuntimeError):
+    """A tool ended in a way that must not reach the runtime as it is: ``SystemExit``, ``KeyboardInterrupt``, a cancellation of its own."""
+
+
+class ToolCancelled(ToolFault):
+    """A tool ended because `Running.cancel` asked it to."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A ``reconcile`` says: the call took effect, and this is its result."""
+
+    result: Any = None
+
+
+@dataclass(frozen=True)
+class NotDone:
+    """A ``reconcile`` says: the call never took effect and never will; it may be tried again."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A ``reconcile`` says: nobody can tell."""
+
+
+@dataclass(frozen=True, eq=False)
+class BoundCall:
+    """Arguments that fit a tool: ``arguments`` as the model gave them, ``kwargs`` as the function gets them.
+
+    A function may change what it is given, so a second attempt takes a new one.
+    """
+
+    arguments: dict[str, Any]
+    kwargs: dict[str, Any]
+
+
+class Running(Generic[_T]):
+    """A function that was started, in a task if it is async, else in a thread of its own."""
+
+    def __init__(self, ended: asyncio.Future[_T], task: asyncio.Task[_T] | None) -> None:
+        self._ended = ended
+        self._task = task
+
+    @property
+    def done(self) -> bool:
+        """Whether the function has really ended."""
+        return self._ended.done()
+
+    @property
+    def late(self) -> asyncio.Future[_T]:
+        """A future for the real end, with what `wait` would return or raise. A new one each time: cancelling it disturbs nobody."""
+        return asyncio.shield(self._ended)
+
+    async def wait(self) -> _T:
+        """Wait for the end and return the result, or raise what the function raised (`ToolFault` for what is no `Exception`).
+
+        Raises `ToolCancelled` if it ended because of `cancel`. Cancelling the waiter stops only the waiting.
+        """
+        return await self.late
+
+    def cancel(self) -> None:
+        """Ask an async function to stop. A thread can't be stopped: it goes on, and `late` tells its end. Returns at once."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def finish(self) -> _T:
+        """`wait`, except that cancelling the waiter cancels the function, and an async one has ended when this raises."""
+        try:
+            return await self.wait()
+        except asyncio.CancelledError:
+            self.cancel()
+            if self._task is not None:
+                await asyncio.wait([self._ended])
+            raise
+
+
+def begin(name: str, function: Callable[..., Any], kwargs: dict[str, Any], *, is_async: bool, then: Callable[[Any], _T]) -> Running[_T]:
+    """Start a function of the user's, and hand what it returns to ``then``, where it ran. Context variables are those of the caller.
+
+    Must be called in a running event loop. It raises nothing: whatever goes wrong is the outcome. A sync function runs in a daemon
+    thread of its own, so that one that blocks for ever keeps neither another call nor the end of the process waiting.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[_T] = loop.create_future()
+    # An end that nobody waits for any more is no mistake; without this asyncio would log it as one.
+    ended.add_done_callback(lambda future: future.exception())
+
+    if is_async:
+        task = loop.create_task(_in_task(function, kwargs, then), name=f"perdure tool {name}")
+
+        def transfer(finished: asyncio.Task[_T]) -> None:
+            if finished.cancelled():
+                ended.set_exception(ToolCancelled(f"{name} was cancelled"))
+            elif (error := finished.exception()) is not None:
+                ended.set_exception(_as_failure(error))
+            else:
+                ended.set_result(finished.result())
+
+        task.add_done_callback(transfer)
+        return Running(ended, task)
+
+    def settle(result: Any, error: Exception | None) -> None:
+        if error is None:
+            ended.set_result(result)
+        else:
+            ended.set_exception(error)
+
+    def work() -> None:
+        result, failure = None, None
+        try:
+            result = then(_no_awaitable(function(**kwargs)))
+        except BaseException as error:
+            failure = _as_failure(error)
+        try:
+            loop.call_soon_threadsafe(settle, result, failure)
+        except RuntimeError:
+            _log.warning("%s ended after its event loop was closed; its outcome is lost to this process", name)
+
+    try:
+        threading.Thread(target=contextvars.copy_context().run, args=(work,), name=f"perdure tool {name}", daemon=True).start()
+    except RuntimeError:
+        # It is certain that nothing ran, and `ToolError` is what says so.
+        ended.set_exception(ToolError(f"{name} was not started: this process can't start another thread"))
+    return Running(ended, None)
+
+
+async def _in_task(function: Callable[..., Any], kwargs: dict[str, Any], then: Callable[[Any], _T]) -> _T:
+    try:
+        return then(await function(**kwargs))
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # Nobody asked for it: it comes from something inside the tool, and may not pass for a cancellation of the runtime.
+        raise _as_failure(error) from error
+    except (SystemExit, KeyboardInterrupt) as error:
+        # Here, not where the task ends: asyncio would raise them out of the whole event loop.
+        raise _as_failure(error) from error
+
+
+def _as_failure(error: BaseException) -> Exception:
+    # A future refuses StopIteration, and the call would never end.
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    fault = ToolFault(f"it raised {type(error).__name__}" + (f": {error}" if str(error) else ""))
+    fault.__cause__ = error
+    return fault
+
+
+def _no_awaitable(value: _T) -> _T:
+    if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()
+        raise ResultInvalid("the function returned an awaitable and nothing awaited it: declare it with `async def`")
+    return value
+
+
+@dataclass(frozen=True, eq=False)
+class Tool:
+    """A function that models can call; made by `tool`, never changed.
+
+    ``parameters`` is a JSON Schema object, the same in every process. ``key`` names the parameters whose values make two calls the same
+    effect; None means all of them. ``timeout`` is in seconds, None for no limit; the runtime enforces it.
+    Calling a `Tool` calls its function, context included, with no check.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any] = field(repr=False)
+    effect: EffectClass
+    key: tuple[str, ...] | None
+    reconcile: Callable[..., Any] | None
+    on_uncertain: OnUncertain
+    guard: Guard
+    timeout: float | None
+    exclusive: bool
+    is_async: bool
+    function: Callable[..., Any] = field(repr=False)
+    shape: Shape = field(repr=False)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def check(self, arguments: Any) -> BoundCall:
+        """The whole arguments of a call, checked. Raises `ArgumentsInvalid` with words for the model.
+
+        They must be a JSON object that JSON can hold exactly, without unknown names; text is what was no valid JSON. Values are
+        converted as pydantic does in its lax mode: "5" is accepted for an int.
+        """
+        kwargs = self.shape.bind(self.name, arguments)
+        return BoundCall(arguments, kwargs)
+
+    def effect_key(self, arguments: Any) -> bytes:
+        """What an effect is known by in the ledger: the tool's name, a zero byte, and 32 bytes for what ``key`` selects.
+
+        Values are compared as the function gets them, defaults filled in, so another spelling of the same call is the same effect.
+        Arguments that don't fit the tool have no effect; their key is made of them as they are.
+        """
+        try:
+            values = identity(self.shape.bind(self.name, arguments))
+        except ArgumentsInvalid:
+            values = arguments if isinstance(arguments, dict) else {"": arguments}
+        selected = values if self.key is None else [values.get(name) for name in self.key]
+        return self.name.encode() + b"\x00" + bytes.fromhex(canonical.digest(canonical.encode(selected)))
+
+    def start(self, context: ToolContext, bound: BoundCall) -> Running[Any]:
+        """Start a call and return at once. Its result is plain JSON data, or `ResultInvalid` is its outcome."""
+        kwargs = bound.kwargs if self.shape.context is None else {self.shape.context: context, **bound.kwargs}
+        return begin(self.name, self.function, kwargs, is_async=self.is_async, then=plain)
+
+    async def call(self, context: ToolContext, bound: BoundCall) -> Any:
+        """Run a call and return its result as plain JSON data.
+
+        Raises what the tool raises, `ResultInvalid` if JSON can't hold the result, `ToolFault` if it tried to end the process.
+        Cancelling it cancels an async tool and waits for its end; a sync one goes on in its thread, unheard.
+        """
+        return await self.start(context, bound).finish()
+
+    async def reconcile_call(self, context: ToolContext, bound: BoundCall) -> Done | NotDone | Unknown:
+        """Ask the tool's ``reconcile`` what became of an earlier call. What it can't say in one of the three answers is `Unknown`.
+
+        Cancelling it cancels the question; asking again is always allowed.
+        """
+        if self.reconcile is None:
+            return Unknown()
+        kwargs = _reconcile_arguments(self.reconcile, self.shape, context, bound)
+        running = begin(self.name, self.reconcile, kwargs, is_async=inspect.iscoroutinefunction(self.reconcile), then=_reconciled)
+        try:
+            return await running.finish()
+        except Exception:
+            _log.exception("the reconcile of the tool %s failed; the outcome of %s stays unknown", self.name, context.operation)
+            return Unknown()
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+
+
+@overload
+def tool(
+    *,
+    effect: EffectClass = "external",
+    key: Iterable[str] | str | None = None,
+    reconcile: Callable[..., Any] | None = None,
+    on_uncertain: OnUncertain = "report",
+    guard: Guard = "ask",
+    timeout: float | None = None,
+    exclusive: bool = False,
+    name: str | None = None,
+    description: str | None = None,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    effect: EffectClass = "external",
+    key: Iterable[str] | str | None = None,
+    reconcile: Callable[..., Any] | None = None,
+    on_uncertain: OnUncertain = "report",
+    guard: Guard = "ask",
+    timeout: float | None = None,
+    exclusive: bool = False,
+    name: str | None = None,
+    description: str | None = None,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a typed function, sync or async, a tool.
+
+    ``effect`` says what a second run would do: nothing (``pure``), nothing more (``idempotent``), or something again (``external``).
+    ``key`` names the parameters that make two calls the same effect. ``reconcile`` is asked what became of a call whose outcome is
+    unknown: it gets the `ToolContext` and those of the tool's parameters that it names, only reads, and answers `Done`, `NotDone` or
+    `Unknown`; without an answer ``on_uncertain`` decides. ``guard`` is what happens to a call that would repeat an effect that the
+    conversation no longer shows. ``timeout`` is in seconds. An ``exclusive`` tool runs alone among the calls of its step.
+
+    The first parameter, if annotated `ToolContext`, gets the call's context. The docstring's first paragraph is the description, its
+    ``Args:`` section describes the parameters. Raises `InvalidTool`.
+    """
+
+    def declare(function: Callable[..., Any]) -> Tool:
+        return _declare(
+            function,
+            effect=effect,
+            key=key,
+            reconcile=reconcile,
+            on_uncertain=on_uncertain,
+            guard=guard,
+            timeout=timeout,
+            exclusive=exclusive,
+            name=name,
+            description=description,
+        )
+
+    return declare if function is None else declare(function)
+
+
+def as_tool(candidate: Any) -> Tool:
+    """The tool that an agent was given. Raises `InvalidTool` for a plain function: what its effect is has to be thought of."""
+    if isinstance(candidate, Tool):
+        return candidate
+    called = getattr(candidate, "__name__", None) or type(candidate).__name__
+    if inspect.isroutine(candidate):
+        raise InvalidTool(
+            f"{called!r} is a plain function", hint='decorate it: @tool, or @tool(effect="pure") if running it changes nothing'
+        )
+    raise InvalidTool(f"{called!r} is not a tool", hint="pass functions that are decorated with @tool")
+
+
+def _declare(
+    function: Callable[..., Any],
+    *,
+    effect: EffectClass,
+    key: Iterable[str] | str | None,
+    reconcile: Callable[..., Any] | None,
+    on_uncertain: OnUncertain,
+    guard: Guard,
+    timeout: float | None,
+    exclusive: bool,
+    name: str | None,
+    description: str | None,
+) -> Tool:
+    if isinstance(function, Tool):
+        raise InvalidTool(f"{function.name!r} is a tool already", hint="decorate it once")
+    if not (inspect.isfunction(function) or inspect.ismethod(function)):
+        raise InvalidTool(f"{type(function).__name__} can't be a tool", hint="decorate a function, or wrap it in one")
+    name = function.__name__ if name is None else name
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidTool(f"{name!r} can't be a tool's name", hint="1 to 64 letters, digits, '_' or '-'; pass name=")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidTool(f"the tool {name!r} yields", hint="a tool returns one result")
+    if effect == "transactional":
+        raise InvalidTool(
+            f"the tool {name!r} is declared transactional, which isn't available yet",
+            hint='use effect="external", or "idempotent" if it can be repeated under its idempotency key',
+        )
+    _one_of(name, "effect", effect, ("pure", "idempotent", "external"))
+    _one_of(name, "on_uncertain", on_uncertain, get_args(OnUncertain))
+    _one_of(name, "guard", guard, get_args(Guard))
+    if timeout is not None and not is_seconds(timeout):
+        raise InvalidTool(f"the timeout of the tool {name!r} is {timeout!r}", hint="seconds, more than 0; None for no limit")
+    if not isinstance(exclusive, bool):
+        raise InvalidTool(f"exclusive= of the tool {name!r} must be True or False")
+    if description is not None and not isinstance(description, str):
+        raise InvalidTool(f"the description of the tool {name!r} must be text")
+    shape = shape_of(function, name)
+    made = Tool(
+        name=name,
+        description=shape.description if description is None else description,
+        parameters=shape.parameters,
+        effect=effect,
+        key=_key(name, key, shape),
+        reconcile=reconcile,
+        on_uncertain=on_uncertain,
+        guard=guard,
+        timeout=timeout,
+        exclusive=exclusive,
+        is_async=inspect.iscoroutinefunction(function),
+        function=function,
+        shape=shape,
+    )
+    if reconcile is not None:
+        _check_reconcile(name, reconcile, shape)
+    return made
+
+
+def is_seconds(value: object) -> bool:
+    """Whether a value is a finite number of seconds, more than 0."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _one_of(name: str, option: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InvalidTool(f"{option}={value!r} of the tool {name!r} is unknown", hint=f"one of {', '.join(allowed)}")
+
+
+def _key(name: str, key: Iterable[str] | str | None, shape: Shape) -> tuple[str, ...] | None:
+    if key is None:
+        return None
+    # key=("order") is a string, and would be five letters.
+    names = (key,) if isinstance(key, str) else tuple(key)
+    if not names:
+        raise InvalidTool(f"the key of the tool {name!r} names nothing", hint="leave it out to compare all arguments")
+    for item in names:
+        if item not in shape.names:
+            raise InvalidTool(f"the key of the tool {name!r} names {item!r}, which is no parameter", hint=f"it has {_listed(shape.names)}")
+    if len(set(names)) != len(names):
+        raise InvalidTool(f"the key of the tool {name!r} names a parameter twice")
+    return names
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "no parameters"
+
+
+def _check_reconcile(name: str, reconcile: Callable[..., Any], shape: Shape) -> None:
+    def refuse(why: str) -> NoReturn:
+        raise InvalidTool(
+            f"the reconcile of the tool {name!r} {why}", hint="it gets the context, then those of the tool's parameters that it names"
+        )
+
+    if not callable(reconcile) or isinstance(reconcile, type | Tool):
+        refuse("is not a function")
+    try:
+        parameters = list(inspect.signature(reconcile).parameters.values())
+    except (TypeError, ValueError):
+        refuse("has parameters that can't be read")
+    for place, parameter in enumerate(parameters):
+        match parameter.kind:
+            case inspect.Parameter.VAR_KEYWORD:
+                continue
+            case inspect.Parameter.VAR_POSITIONAL | inspect.Parameter.POSITIONAL_ONLY:
+                refuse(f"has the parameter {parameter.name!r}, which can't be passed by name")
+        is_context = place == 0 and parameter.name not in shape.names
+        if not is_context and parameter.name not in shape.names and parameter.default is inspect.Parameter.empty:
+            refuse(f"needs {parameter.name!r}, which is no parameter of the tool")
+
+
+def _reconcile_arguments(reconcile: Callable[..., Any], shape: Shape, context: ToolContext, bound: BoundCall) -> dict[str, Any]:
+    kwargs: dict[str, Any] = {}
+    for place, parameter in enumerate(inspect.signature(reconcile).parameters.values()):
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            kwargs = bound.kwargs | kwargs
+        elif parameter.name in shape.names:
+            kwargs[parameter.name] = bound.kwargs[parameter.name]
+        elif place == 0:
+            kwargs[parameter.name] = context
+    return kwargs
+
+
+def _reconciled(answer: Any) -> Done | NotDone | Unknown:
+    match answer:
+        case Done(result):
+            return Done(plain(result))
+        case NotDone() | Unknown():
+            return answer
+        case _:
+            raise TypeError(f"a reconcile answers Done(result), NotDone() or Unknown(), not {type(answer).__name__}")
