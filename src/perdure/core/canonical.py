@@ -1,0 +1,71 @@
+"""One byte form for every record: what is hashed, stored and compared."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+import msgspec
+
+from .errors import NotCanonical
+
+__all__ = ["MAX_INTEGER", "check", "decode", "digest", "encode", "short_digest"]
+
+MAX_INTEGER = 2**53
+"""The largest integer that every JSON reader keeps exactly."""
+
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+def encode(value: Any) -> bytes:
+    """The canonical bytes of a record whose free-form values have passed `check`."""
+    return _encoder.encode(value)
+
+
+def decode(data: bytes) -> Any:
+    """Plain values from canonical bytes."""
+    return msgspec.json.decode(data)
+
+
+def digest(data: bytes) -> str:
+    """SHA-256 as 64 hexadecimal characters."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def short_digest(*fields: str | int) -> str:
+    """SHA-256 over a list of fields, unambiguous whatever they contain."""
+    return digest(encode(list(fields)))
+
+
+def check(value: Any, where: str = "value") -> Any:
+    """Return ``value`` as plain JSON data, or raise `NotCanonical` and say which part JSON can't hold.
+
+    NaN and infinities have no JSON form, and integers beyond ±2⁵³ change in other readers; keys must be strings.
+    """
+    match value:
+        case None | bool() | str():
+            if isinstance(value, str):
+                try:
+                    value.encode()
+                except UnicodeEncodeError:
+                    raise NotCanonical(f"{where} holds text that is not valid Unicode", hint="replace lone surrogates") from None
+            return value
+        case int():
+            if not -MAX_INTEGER <= value <= MAX_INTEGER:
+                raise NotCanonical(f"{where} is an integer beyond ±2^53", hint="pass it as a string")
+            return int(value)
+        case float():
+            if not math.isfinite(value):
+                raise NotCanonical(f"{where} is {value}, which JSON can't hold", hint="use null or a string")
+            return value
+        case dict():
+            for key in value:
+                if not isinstance(key, str):
+                    raise NotCanonical(f"{where} has a key that is not a string: {key!r}", hint="use string keys")
+                check(key, where)
+            return {key: check(item, f"{where}.{key}") for key, item in value.items()}
+        case list() | tuple():
+            return [check(item, f"{where}[{index}]") for index, item in enumerate(value)]
+        case _:
+            raise NotCanonical(f"{where} is a {type(value).__name__}, which JSON can't hold", hint="return plain data")

@@ -1,0 +1,450 @@
+"""The checkpoint, and how each entry changes it: ``reduce(evolve, journal) == checkpoint``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from . import canonical
+from .entries import (
+    ApprovalRequested,
+    DefinitionChange,
+    EffectSettled,
+    Entry,
+    Identity,
+    Limits,
+    MessageAdded,
+    NoteAdded,
+    OperationEnded,
+    OperationPlanned,
+    OperationStarted,
+    Plan,
+    QueueChanged,
+    Rebased,
+    Recovered,
+    RequestClosed,
+    RequestOpened,
+    SessionCreated,
+    SubmissionRefused,
+    TurnAborted,
+    TurnCompleted,
+    TurnFailed,
+    TurnLimited,
+    TurnStarted,
+    UncertainRequested,
+)
+from .errors import CheckpointTooLarge, NewerRules, StoreCorrupt
+from .messages import Part, StoredPart, ToolCall
+from .usage import Totals
+
+__all__ = [
+    "CALLS_LIMIT",
+    "RULES",
+    "SIZE_LIMIT",
+    "Call",
+    "Checkpoint",
+    "Operation",
+    "Phase",
+    "Turn",
+    "calls_in",
+    "decode",
+    "due",
+    "encode",
+    "evolve",
+    "fold",
+    "phase",
+    "startable",
+]
+
+RULES = 1
+"""Goes up whenever `evolve` treats an existing entry differently."""
+
+SIZE_LIMIT = 48 * 1024
+"""The longest checkpoint (bytes)."""
+
+CALLS_LIMIT = 128
+"""The most tool calls of one step."""
+
+EMPTY_CHAIN = "0" * 64
+
+Phase: TypeAlias = Literal["idle", "model", "tools", "waiting", "completing"]
+OperationStatus: TypeAlias = Literal["planned", "started", "ready", "unknown", "asking", "ended"]
+
+
+class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A part of the checkpoint."""
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """A tool call that the model asked for and nobody planned yet."""
+
+    id: str
+    name: str
+
+
+class Operation(_State, frozen=True, kw_only=True):
+    """One effect of the running step.
+
+    ``ready``: an attempt ended and the next may begin, not before ``not_before``. ``unknown``: nobody knows what became of the last
+    attempt, and its tool can tell. ``asking``: a person is asked. ``request`` is the open request's id, ``receipt`` the entry that
+    holds the result so far, ``response`` that result's digest, ``edited`` the decision that replaced the arguments.
+    """
+
+    id: str
+    plan: Plan
+    status: OperationStatus = "planned"
+    attempt: int = 0
+    fence: int = 0
+    restarts: int = 0
+    not_before: int = 0
+    request: str = ""
+    deadline: int = 0
+    default: str = ""
+    receipt: int = 0
+    response: str = ""
+    edited: int = 0
+
+
+class Turn(_State, frozen=True, kw_only=True):
+    """The running turn. ``unplanned`` are calls whose policy has not been asked; ``answer`` is the receipt of the last model call."""
+
+    id: str
+    submission: str
+    agent: str
+    definition: str
+    limits: Limits
+    started: int
+    step: int = 0
+    ordinal: int = 0
+    tool_calls: int = 0
+    usage: Totals = Totals()
+    operations: tuple[Operation, ...] = ()
+    unplanned: tuple[Call, ...] = ()
+    completing: bool = False
+    answer: int = 0
+    output: int = 0
+
+    def operation(self, identity: str) -> Operation | None:
+        """An operation of the running step."""
+        return next((item for item in self.operations if item.id == identity), None)
+
+    @property
+    def model(self) -> Operation | None:
+        """The running step's model call that has not ended."""
+        return next((item for item in self.operations if item.plan.kind == "model" and item.status != "ended"), None)
+
+    @property
+    def tools(self) -> tuple[Operation, ...]:
+        """The running step's tool calls, in call order."""
+        return tuple(item for item in self.operations if item.plan.kind == "tool")
+
+    @property
+    def requests(self) -> tuple[Operation, ...]:
+        """The operations that wait for an answer."""
+        return tuple(item for item in self.operations if item.request)
+
+
+class Checkpoint(_State, frozen=True, kw_only=True):
+    """A session's state: ids, counters and references, never content.
+
+    ``revision`` names the transcript and ``context`` what models see, as chains over digests; ``epoch`` counts changes of its prefix.
+    """
+
+    rules: int = RULES
+    session_id: str = ""
+    root: str = ""
+    agent: str = ""
+    identity: Identity = Identity()
+    title: str = ""
+    labels: dict[str, str] = {}
+    version: int = 0
+    number: int = 0
+    at: int = 0
+    created: int = 0
+    revision: str = EMPTY_CHAIN
+    context: str = EMPTY_CHAIN
+    epoch: int = 0
+    turns: int = 0
+    usage: Totals = Totals()
+    turn: Turn | None = None
+
+
+_decoder: msgspec.json.Decoder[Checkpoint] = msgspec.json.Decoder(Checkpoint)
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    """Canonical bytes. Raises `CheckpointTooLarge` beyond `SIZE_LIMIT`."""
+    data = canonical.encode(checkpoint)
+    if len(data) > SIZE_LIMIT:
+        raise CheckpointTooLarge(
+            f"the session's checkpoint would have {len(data)} bytes; at most {SIZE_LIMIT} are kept",
+            hint="ask for fewer or shorter-named tool calls in one step",
+            limit="checkpoint",
+        )
+    return data
+
+
+def decode(data: bytes) -> Checkpoint:
+    """A checkpoint from its bytes. Raises `NewerRules` if newer rules wrote it, `StoreCorrupt` if it can't be one."""
+    try:
+        rules = msgspec.json.decode(data, type=_RulesOnly).rules
+        if rules > RULES:
+            raise NewerRules(
+                f"the session follows rules {rules}; this process knows {RULES}", hint="upgrade perdure here, or go on where it is newer"
+            )
+        return _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise StoreCorrupt(f"the checkpoint can't be read: {error}", hint="run `perdure verify`") from error
+
+
+class _RulesOnly(msgspec.Struct):
+    rules: int = 1
+
+
+# ------------------------------------------------------------------------------------------------------------------ views
+
+
+def phase(checkpoint: Checkpoint) -> Phase:
+    """Where the session stands; derived, never stored."""
+    turn = checkpoint.turn
+    if turn is None:
+        return "idle"
+    if turn.completing:
+        return "completing"
+    if turn.unplanned or any(item.status in ("started", "unknown") for item in turn.tools) or startable(turn):
+        return "tools"
+    if turn.requests:
+        return "waiting"
+    return "model"
+
+
+def startable(turn: Turn) -> tuple[Operation, ...]:
+    """The tool calls that may start now: none while an approval is open, an exclusive one only alone, the others not past one."""
+    tools = turn.tools
+    if turn.unplanned or any(item.request and item.status != "asking" for item in tools):
+        return ()
+    found: list[Operation] = []
+    for index, item in enumerate(tools):
+        if item.status in ("planned", "ready") and not item.plan.exclusive:
+            found.append(item)
+        elif item.plan.exclusive and item.status != "ended":
+            if item.status in ("planned", "ready") and all(earlier.status == "ended" for earlier in tools[:index]):
+                found.append(item)
+            break
+    return tuple(found)
+
+
+def due(checkpoint: Checkpoint) -> tuple[Operation, ...]:
+    """What should be running now: started attempts, and for those of status ``unknown`` their tool's ``reconcile``."""
+    turn = checkpoint.turn
+    return () if turn is None else tuple(item for item in turn.operations if item.status in ("started", "unknown"))
+
+
+def calls_in(parts: Iterable[Part]) -> tuple[Call, ...]:
+    """The tool calls that an answer asks for."""
+    return tuple(
+        Call(part.id, part.name) if isinstance(part, ToolCall) else Call(part.call, part.name)
+        for part in parts
+        if isinstance(part, ToolCall) or (isinstance(part, StoredPart) and part.call)
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------------- evolve
+
+
+def evolve(checkpoint: Checkpoint, entry: Entry) -> Checkpoint:
+    """The checkpoint after an entry. Total on decoded entries that `decide` can write; it decides nothing."""
+    changed: Checkpoint = _EVOLVE[type(entry)](checkpoint, entry)
+    return replace(changed, version=entry.seq, number=entry.number, at=entry.at)
+
+
+def fold(entries: Iterable[Entry], start: Checkpoint | None = None) -> Checkpoint:
+    """The checkpoint that a journal adds up to."""
+    checkpoint = start or Checkpoint()
+    for entry in entries:
+        checkpoint = evolve(checkpoint, entry)
+    return checkpoint
+
+
+def _chained(chain: str, digest: str) -> str:
+    return hashlib.sha256((chain + digest).encode()).hexdigest()
+
+
+def _with_operation(checkpoint: Checkpoint, identity: str, **changes: Any) -> Checkpoint:
+    turn = checkpoint.turn
+    if turn is None:
+        return checkpoint
+    operations = tuple(replace(item, **changes) if item.id == identity else item for item in turn.operations)
+    return replace(checkpoint, turn=replace(turn, operations=operations))
+
+
+def _session_created(checkpoint: Checkpoint, entry: SessionCreated) -> Checkpoint:
+    return replace(
+        checkpoint,
+        session_id=entry.session_id,
+        root=entry.root,
+        agent=entry.agent,
+        identity=entry.identity,
+        title=entry.title,
+        labels=entry.labels,
+        created=entry.at,
+    )
+
+
+def _turn_started(checkpoint: Checkpoint, entry: TurnStarted) -> Checkpoint:
+    turn = Turn(
+        id=entry.turn, submission=entry.submission, agent=entry.agent, definition=entry.definition, limits=entry.limits, started=entry.at
+    )
+    return replace(checkpoint, turn=turn, agent=entry.agent)
+
+
+def _message(checkpoint: Checkpoint, entry: MessageAdded) -> Checkpoint:
+    turn = checkpoint.turn
+    if turn is not None:
+        if entry.role == "user":
+            turn = replace(turn, completing=False)
+        elif entry.role == "tool":
+            turn = replace(turn, operations=(), step=turn.step + 1, ordinal=0)
+        elif turn.unplanned:
+            turn = replace(turn, output=entry.seq)
+        else:
+            turn = replace(turn, output=entry.seq, completing=True, operations=(), step=turn.step + 1, ordinal=0)
+    return replace(
+        checkpoint,
+        revision=_chained(checkpoint.revision, entry.digest),
+        context=_chained(checkpoint.context, entry.digest),
+        turn=turn,
+    )
+
+
+def _planned(checkpoint: Checkpoint, entry: OperationPlanned) -> Checkpoint:
+    return _add_operation(checkpoint, Operation(id=entry.operation, plan=entry.plan))
+
+
+def _started(checkpoint: Checkpoint, entry: OperationStarted) -> Checkpoint:
+    if entry.plan is not None:
+        operation = Operation(id=entry.operation, plan=entry.plan, status="started", attempt=entry.attempt, fence=entry.fence)
+        return _add_operation(checkpoint, operation)
+    return _with_operation(checkpoint, entry.operation, status="started", attempt=entry.attempt, fence=entry.fence, not_before=0)
+
+
+def _add_operation(checkpoint: Checkpoint, operation: Operation) -> Checkpoint:
+    turn = checkpoint.turn
+    if turn is None:
+        return checkpoint
+    is_tool = operation.plan.kind == "tool"
+    return replace(
+        checkpoint,
+        turn=replace(
+            turn,
+            operations=(*turn.operations, operation),
+            ordinal=turn.ordinal + 1,
+            tool_calls=turn.tool_calls + is_tool,
+            unplanned=tuple(call for call in turn.unplanned if call.id != operation.plan.call),
+        ),
+    )
+
+
+def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
+    turn = checkpoint.turn
+    operation = turn.operation(entry.operation) if turn is not None else None
+    if turn is None or operation is None:
+        return checkpoint
+    if operation.plan.kind == "model":
+        if entry.attempt and (entry.usage is not None or entry.partial or entry.status in ("uncertain", "cancelled", "succeeded")):
+            turn = replace(turn, usage=turn.usage.plus(entry.usage))
+            checkpoint = replace(checkpoint, usage=checkpoint.usage.plus(entry.usage))
+        if entry.status == "succeeded":
+            turn = replace(turn, unplanned=calls_in(entry.parts), answer=entry.seq)
+        checkpoint = replace(checkpoint, turn=turn)
+    lost = not entry.final and entry.failure is not None and entry.failure.code == "restart"
+    changes: dict[str, Any] = {"restarts": operation.restarts + lost}
+    if entry.final:
+        changes |= {"status": "ended", "receipt": entry.seq, "response": entry.digest}
+    elif entry.status == "uncertain" and operation.plan.kind == "tool":
+        changes |= {"status": "unknown", "receipt": entry.seq}
+    else:
+        changes |= {"status": "ready", "not_before": entry.retry_at}
+    return _with_operation(checkpoint, operation.id, **changes)
+
+
+def _request_opened(checkpoint: Checkpoint, entry: RequestOpened) -> Checkpoint:
+    changes: dict[str, Any] = {"request": entry.request_id, "deadline": entry.deadline, "default": entry.default}
+    if isinstance(entry, UncertainRequested):
+        changes["status"] = "asking"
+    return _with_operation(checkpoint, entry.operation, **changes)
+
+
+def _request_closed(checkpoint: Checkpoint, entry: RequestClosed) -> Checkpoint:
+    turn = checkpoint.turn
+    operation = turn.operation(entry.operation) if turn is not None else None
+    if operation is None:
+        return checkpoint
+    changes: dict[str, Any] = {"request": "", "deadline": 0, "default": ""}
+    if entry.arguments is not None:
+        changes |= {"edited": entry.seq, "plan": replace(operation.plan, arguments=entry.arguments_digest)}
+    if entry.decision == "retry":
+        changes["status"] = "ready"
+    return _with_operation(checkpoint, operation.id, **changes)
+
+
+def _settled(checkpoint: Checkpoint, entry: EffectSettled) -> Checkpoint:
+    return _with_operation(checkpoint, entry.operation, status="ended", receipt=entry.seq, response=entry.digest)
+
+
+def _recovered(checkpoint: Checkpoint, entry: Recovered) -> Checkpoint:
+    for attempt in entry.attempts:
+        if attempt.status == "open":
+            checkpoint = _with_operation(checkpoint, attempt.operation, status="unknown")
+    return checkpoint
+
+
+def _note(checkpoint: Checkpoint, entry: NoteAdded) -> Checkpoint:
+    return replace(checkpoint, context=_chained(checkpoint.context, canonical.digest(entry.text.encode())))
+
+
+def _turn_ended(checkpoint: Checkpoint, entry: Entry) -> Checkpoint:
+    return replace(checkpoint, turn=None, turns=checkpoint.turns + 1)
+
+
+def _redefined(checkpoint: Checkpoint, entry: DefinitionChange) -> Checkpoint:
+    turn = checkpoint.turn
+    return checkpoint if turn is None else replace(checkpoint, turn=replace(turn, definition=entry.new))
+
+
+def _rebased(checkpoint: Checkpoint, entry: Rebased) -> Checkpoint:
+    return replace(msgspec.convert(entry.checkpoint, Checkpoint), rules=entry.new)
+
+
+def _unchanged(checkpoint: Checkpoint, entry: Entry) -> Checkpoint:
+    return checkpoint
+
+
+_E = TypeVar("_E", bound=Entry)
+
+_EVOLVE: dict[type[Entry], Callable[[Checkpoint, Any], Checkpoint]] = {
+    SessionCreated: _session_created,
+    TurnStarted: _turn_started,
+    MessageAdded: _message,
+    OperationPlanned: _planned,
+    OperationStarted: _started,
+    OperationEnded: _ended,
+    ApprovalRequested: _request_opened,
+    UncertainRequested: _request_opened,
+    RequestClosed: _request_closed,
+    EffectSettled: _settled,
+    TurnCompleted: _turn_ended,
+    TurnAborted: _turn_ended,
+    TurnFailed: _turn_ended,
+    TurnLimited: _turn_ended,
+    NoteAdded: _note,
+    QueueChanged: _unchanged,
+    SubmissionRefused: _unchanged,
+    Recovered: _recovered,
+    DefinitionChange: _redefined,
+    Rebased: _rebased,
+}

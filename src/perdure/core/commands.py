@@ -1,0 +1,85 @@
+"""What the outside may ask of a session: each command is an inbox row before anyone acts on it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import msgspec
+
+from . import canonical
+from .entries import Decision
+from .messages import Part
+
+__all__ = ["Answer", "Command", "Deliver", "Interrupt", "PostMessage", "ReportResult", "decode", "digest", "encode"]
+
+Deliver: TypeAlias = Literal["turn", "queue", "steer"]
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A durable wish. ``submission``, ``at`` (ms since 1970) and ``actor`` stand in the inbox's own columns."""
+
+    kind: ClassVar[str] = ""
+    submission: str = ""
+    at: int = 0
+    actor: str = ""
+
+
+class PostMessage(Command, frozen=True, kw_only=True):
+    """Say something. ``queue`` and ``turn`` begin a turn of their own, ``steer`` joins the running one before its next model call."""
+
+    kind = "message"
+    parts: tuple[Part, ...]
+    deliver: Deliver = "turn"
+    author: str = ""
+
+
+class Interrupt(Command, frozen=True, kw_only=True):
+    """Stop the running turn; the session stays usable. ``turn`` names it; empty is whichever runs."""
+
+    kind = "interrupt"
+    turn: str = ""
+    reason: str = ""
+
+
+class Answer(Command, frozen=True, kw_only=True):
+    """Close a request. ``settle`` says what became of an uncertain call, ``retry`` that it did not happen and may run again."""
+
+    kind = "answer"
+    request_id: str
+    decision: Decision
+    arguments: dict[str, Any] | None = None
+    reason: str = ""
+    result: Any = None
+    is_error: bool = False
+
+
+class ReportResult(Command, frozen=True, kw_only=True):
+    """What an attempt of a tool call came to, from whoever holds its callback token."""
+
+    kind = "result"
+    operation: str
+    attempt: int
+    result: Any = None
+    is_error: bool = False
+
+
+_COMMANDS: tuple[type[Command], ...] = (PostMessage, Interrupt, Answer, ReportResult)
+_decoders: dict[str, msgspec.json.Decoder[Command]] = {command.kind: msgspec.json.Decoder(command) for command in _COMMANDS}
+
+
+def encode(command: Command) -> bytes:
+    """The canonical body of a command, without the columns that the inbox holds."""
+    return canonical.encode(msgspec.structs.replace(command, submission="", at=0, actor=""))
+
+
+def digest(command: Command) -> str:
+    """What makes two submissions the same: kind and body, whoever sent them and whenever."""
+    return canonical.short_digest(command.kind, encode(command).decode())
+
+
+def decode(kind: str, body: bytes, *, submission: str, at: int, actor: str) -> Command:
+    """A command from its stored form."""
+    command = _decoders[kind].decode(body)
+    for name, value in (("submission", submission), ("at", at), ("actor", actor)):
+        msgspec.structs.force_setattr(command, name, value)
+    return command

@@ -1,0 +1,88 @@
+"""What may happen next: the whole protocol of a session is one table, situation × command → rule.
+
+Everything that affects a session stands in `rules` and `recovery`, and says so by writing entries; nothing there knows who asks, what
+time it really is, or what a tool does. A rule that writes nothing says *not now*: its command stays where it is.
+
+    decide(checkpoint, command) -> entries          here; raises a `Refused` if the state says no
+    evolve(checkpoint, entry) -> checkpoint         in `checkpoint`
+    due(checkpoint) -> what should be running       in `checkpoint`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from . import rules
+from .checkpoint import Checkpoint, Phase, phase
+from .commands import Answer, Interrupt
+from .draft import Draft
+from .entries import Entry
+from .recovery import recover
+from .reports import (
+    Accept,
+    AttemptEnded,
+    CallsPlanned,
+    Claimed,
+    Fail,
+    Finish,
+    Promote,
+    Reconciled,
+    Redefined,
+    Report,
+    StartTools,
+    StepPrepared,
+    TimePassed,
+)
+
+__all__ = ["TABLE", "apply", "decide", "impossible", "not_now"]
+
+Rule: TypeAlias = Callable[[Draft, Any], None]
+
+
+def not_now(draft: Draft, command: Any) -> None:
+    """Nothing happens, and the command stays where it is."""
+
+
+def impossible(draft: Draft, command: Any) -> None:
+    """Only a faulty driver gets here."""
+    raise AssertionError(f"{type(command).__name__} can't happen while the session is {phase(draft.checkpoint)}")
+
+
+# fmt: off
+_ROWS: dict[type, tuple[Rule, Rule, Rule, Rule, Rule]] = {
+    # command      idle                     model                tools                waiting              completing
+    Accept:        (rules.start_turn,        rules.steer,         not_now,             not_now,             rules.steer),
+    Interrupt:     (rules.refuse_interrupt,  rules.interrupt,     rules.interrupt,     rules.interrupt,     rules.interrupt),
+    Answer:        (rules.refuse_answer,     rules.answer,        rules.answer,        rules.answer,        rules.answer),
+    Report:        (rules.report,            rules.report,        rules.report,        rules.report,        rules.report),
+    Claimed:       (not_now,                 recover,             recover,             recover,             recover),
+    AttemptEnded:  (not_now,                 rules.end_attempt,   rules.end_attempt,   rules.end_attempt,   not_now),
+    CallsPlanned:  (impossible,              impossible,          rules.plan_calls,    impossible,          impossible),
+    StartTools:    (not_now,                 not_now,             rules.start_tools,   not_now,             not_now),
+    StepPrepared:  (impossible,              rules.prepare_step,  impossible,          impossible,          impossible),
+    Reconciled:    (not_now,                 not_now,             rules.reconcile,     not_now,             not_now),
+    TimePassed:    (not_now,                 rules.pass_time,     rules.pass_time,     rules.pass_time,     rules.pass_time),
+    Finish:        (impossible,              impossible,          impossible,          impossible,          rules.finish),
+    Fail:          (impossible,              rules.fail,          rules.fail,          rules.fail,          rules.fail),
+    Redefined:     (impossible,              rules.redefine,      rules.redefine,      rules.redefine,      rules.redefine),
+    Promote:       (rules.promote,           rules.promote,       rules.promote,       rules.promote,       rules.promote),
+}
+# fmt: on
+_SITUATIONS: tuple[Phase, ...] = ("idle", "model", "tools", "waiting", "completing")
+TABLE: dict[type, dict[Phase, Rule]] = {command: dict(zip(_SITUATIONS, row, strict=True)) for command, row in _ROWS.items()}
+
+
+def decide(checkpoint: Checkpoint, command: Any) -> tuple[Entry, ...]:
+    """What a command makes happen.
+
+    Raises a `Refused` where the state says no.
+    """
+    return apply(Draft(checkpoint), command)
+
+
+def apply(draft: Draft, command: Any) -> tuple[Entry, ...]:
+    """`decide` on a commit under way: what the command adds to it. Raises a `Refused`, and adds nothing, where the state says no."""
+    before = len(draft.entries)
+    TABLE[type(command)][phase(draft.checkpoint)](draft, command)
+    return tuple(draft.entries[before:])

@@ -1,0 +1,437 @@
+"""Every kind of fact that a journal can hold: the one table of entry kinds.
+
+An entry *is* the event that a reader gets. ``seq``, ``number`` and ``at`` stand in the journal's own columns and in the hash chain;
+the body holds the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
+
+import msgspec
+
+from . import canonical
+from .errors import FormatUnknown
+from .messages import Part, Role
+from .usage import Totals, Usage
+
+__all__ = [
+    "KINDS",
+    "ApprovalRequested",
+    "Attempt",
+    "DefinitionChange",
+    "EffectClass",
+    "EffectMatch",
+    "EffectSettled",
+    "Entry",
+    "Failure",
+    "Identity",
+    "Limits",
+    "MessageAdded",
+    "NoteAdded",
+    "OperationEnded",
+    "OperationKind",
+    "OperationPlanned",
+    "OperationStarted",
+    "Plan",
+    "QueueChanged",
+    "Rebased",
+    "Recovered",
+    "RequestClosed",
+    "RequestOpened",
+    "RequestRecord",
+    "ResponseReference",
+    "SessionCreated",
+    "Status",
+    "SubmissionRefused",
+    "TurnAborted",
+    "TurnCompleted",
+    "TurnEnded",
+    "TurnFailed",
+    "TurnLimited",
+    "TurnStarted",
+    "UncertainRequested",
+    "decode",
+    "encode",
+]
+
+OperationKind: TypeAlias = Literal["model", "tool"]
+EffectClass: TypeAlias = Literal["pure", "idempotent", "transactional", "external"]
+Status: TypeAlias = Literal["succeeded", "failed", "uncertain", "cancelled"]
+Decision: TypeAlias = Literal["approve", "deny", "abort", "settle", "retry"]
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A value inside an entry."""
+
+
+class Identity(_Record, frozen=True, kw_only=True):
+    """Whom a session belongs to; set when it is created, and never overwritten by whoever resumes it."""
+
+    owner: str = ""
+    tenant: str = ""
+    user: str = ""
+    workspace: str = ""
+    origin: str = ""
+
+
+class Limits(_Record, frozen=True, kw_only=True):
+    """Where a turn ends as *limited*. ``None`` is no limit."""
+
+    steps: int | None = 50
+    tool_calls: int | None = None
+    tokens: int | None = None
+
+
+class Failure(_Record, frozen=True, kw_only=True):
+    """Why something failed: a stable code and a sentence."""
+
+    code: str
+    message: str = ""
+
+
+class EffectMatch(_Record, frozen=True, kw_only=True):
+    """An earlier effect that a planned call would repeat."""
+
+    operation: str
+    seq: int
+    state: str
+
+
+class Plan(_Record, frozen=True, kw_only=True):
+    """What an operation is, fixed when it is planned.
+
+    ``call`` is the id in the tool_call part that asked for it; ``effect_key`` is the tool and what its ``key`` selects.
+    """
+
+    kind: OperationKind
+    name: str = ""
+    effect: EffectClass = "pure"
+    call: str = ""
+    arguments: str = ""
+    effect_key: str = ""
+    exclusive: bool = False
+    reconcile: bool = False
+    ask_when_uncertain: bool = False
+    match: EffectMatch | None = None
+
+
+class RequestRecord(_Record, frozen=True, kw_only=True):
+    """What a model call saw: references and digests that are enough to print the request again."""
+
+    route: str
+    context: str
+    epoch: int
+    instructions: str
+    tools: str
+    settings: str
+    digest: str
+
+
+class ResponseReference(_Record, frozen=True, kw_only=True):
+    """One call's response in a tool message, and the entry that holds it."""
+
+    id: str
+    receipt: int
+
+
+class Attempt(_Record, frozen=True, kw_only=True):
+    """One attempt that a recovery found in flight, and what it said of it."""
+
+    operation: str
+    attempt: int
+    status: Status | Literal["open"]
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One immutable fact. ``seq`` is its place in the journal, ``number`` counts messages up to it, ``at`` is ms since 1970."""
+
+    kind: ClassVar[str] = ""
+    seq: int = 0
+    number: int = 0
+    at: int = 0
+
+
+class SessionCreated(Entry, frozen=True, kw_only=True):
+    """A session exists, before anything happened in it."""
+
+    kind = "session_created"
+    session_id: str
+    root: str
+    agent: str = ""
+    identity: Identity = Identity()
+    title: str = ""
+    labels: dict[str, str] = {}
+
+
+class TurnStarted(Entry, frozen=True, kw_only=True):
+    """A message was accepted and a turn began; its id is ``t<seq>``."""
+
+    kind = "turn_started"
+    submission: str
+    agent: str
+    definition: str
+    limits: Limits = Limits()
+
+    @property
+    def turn(self) -> str:
+        return f"t{self.seq}"
+
+
+class MessageAdded(Entry, frozen=True, kw_only=True):
+    """A message joined the transcript.
+
+    A user's stands here whole; an assistant's is the receipt of its model call; a tool message lists its receipts in call order.
+    """
+
+    kind = "message"
+    role: Role
+    digest: str
+    parts: tuple[Part, ...] = ()
+    receipt: int = 0
+    responses: tuple[ResponseReference, ...] = ()
+    submission: str = ""
+    author: str = ""
+    deliver: str = ""
+
+
+class OperationPlanned(Entry, frozen=True, kw_only=True):
+    """An effect was decided on and waits for its start."""
+
+    kind = "operation_planned"
+    operation: str
+    plan: Plan
+
+
+class OperationStarted(Entry, frozen=True, kw_only=True):
+    """An attempt is about to begin. Where no entry planned it before, ``plan`` says what it is."""
+
+    kind = "operation_started"
+    operation: str
+    attempt: int
+    fence: int
+    plan: Plan | None = None
+    request: RequestRecord | None = None
+    reconciled: bool = False
+
+
+class OperationEnded(Entry, frozen=True, kw_only=True):
+    """A receipt: what an attempt came to. ``final`` says that its operation ended with it; attempt 0 never started.
+
+    ``parts`` is a model's answer, or the one response to a tool call. ``partial`` is text that was still being written.
+    """
+
+    kind = "operation_ended"
+    operation: str
+    attempt: int
+    status: Status
+    final: bool = True
+    parts: tuple[Part, ...] = ()
+    digest: str = ""
+    finish: str = ""
+    usage: Usage | None = None
+    failure: Failure | None = None
+    partial: str = ""
+    retry_at: int = 0
+    model: str = ""
+
+
+class RequestOpened(Entry, tag_field="request", frozen=True, kw_only=True):
+    """Only the outside can answer this. Unanswered at ``deadline`` (ms since 1970, 0 is never), it closes with ``default``."""
+
+    kind = "request_opened"
+    request_id: str
+    operation: str
+    deadline: int = 0
+    default: Decision = "deny"
+
+
+class ApprovalRequested(RequestOpened, tag="approval", frozen=True, kw_only=True):
+    """A call may run only if somebody says so; ``match`` shows the earlier effect that it might repeat."""
+
+    name: str
+    call: str
+    arguments: str
+    match: EffectMatch | None = None
+    reason: str = ""
+
+
+class UncertainRequested(RequestOpened, tag="uncertain", frozen=True, kw_only=True):
+    """Nobody here knows whether a call took effect; somebody has to say."""
+
+    name: str
+    call: str
+    arguments: str
+    attempt: int
+
+
+class RequestClosed(Entry, frozen=True, kw_only=True):
+    """A request was answered, ran out of time, or fell with its turn."""
+
+    kind = "request_closed"
+    request_id: str
+    operation: str
+    decision: Decision
+    by: Literal["answer", "deadline", "turn"] = "answer"
+    arguments: dict[str, Any] | None = None
+    arguments_digest: str = ""
+    reason: str = ""
+    actor: str = ""
+    submission: str = ""
+
+
+class TurnEnded(Entry, frozen=True, kw_only=True):
+    """A turn is over, in exactly one of four ways."""
+
+    turn: str
+    submission: str
+    steps: int
+    tool_calls: int = 0
+    usage: Totals = Totals()
+    reason: str = ""
+
+
+class TurnCompleted(TurnEnded, frozen=True, kw_only=True):
+    """The model answered and asked for nothing more; ``output`` is the seq of the answer's message."""
+
+    kind = "turn_completed"
+    output: int = 0
+
+
+class TurnAborted(TurnEnded, frozen=True, kw_only=True):
+    """Somebody stopped it, or a restart did where the agent says so."""
+
+    kind = "turn_aborted"
+
+
+class TurnFailed(TurnEnded, frozen=True, kw_only=True):
+    """It could not go on."""
+
+    kind = "turn_failed"
+    failure: Failure
+
+
+class TurnLimited(TurnEnded, frozen=True, kw_only=True):
+    """It reached a limit; ``limit`` names it."""
+
+    kind = "turn_limited"
+    limit: str
+
+
+class NoteAdded(Entry, frozen=True, kw_only=True):
+    """Something that the model is told besides the conversation."""
+
+    kind = "note_added"
+    text: str
+    operation: str = ""
+
+
+class QueueChanged(Entry, frozen=True, kw_only=True):
+    """A waiting submission changed before it was delivered."""
+
+    kind = "queue_changed"
+    submission: str
+    deliver: str
+
+
+class SubmissionRefused(Entry, frozen=True, kw_only=True):
+    """A submission was consumed without effect."""
+
+    kind = "submission_refused"
+    submission: str
+    failure: Failure
+    actor: str = ""
+
+
+class Recovered(Entry, frozen=True, kw_only=True):
+    """A new holder took over in mid-turn, after all that it settled."""
+
+    kind = "recovered"
+    turn: str
+    fence: int
+    attempts: tuple[Attempt, ...] = ()
+
+
+class EffectSettled(Entry, frozen=True, kw_only=True):
+    """An effect whose outcome was uncertain is known now. ``receipt`` is the entry that said *uncertain*."""
+
+    kind = "effect_settled"
+    operation: str
+    attempt: int
+    receipt: int
+    status: Literal["succeeded", "failed"]
+    parts: tuple[Part, ...]
+    digest: str
+    actor: str = ""
+    submission: str = ""
+
+
+class DefinitionChange(Entry, frozen=True, kw_only=True):
+    """A turn goes on under another, compatible definition of its agent."""
+
+    kind = "definition_changed"
+    agent: str
+    old: str
+    new: str
+    difference: tuple[str, ...] = ()
+
+
+class Rebased(Entry, frozen=True, kw_only=True):
+    """Newer rules read the journal from here; ``checkpoint`` is what they start from."""
+
+    kind = "rebased"
+    old: int
+    new: int
+    checkpoint: dict[str, Any]
+
+
+_ENTRIES: tuple[type[Entry], ...] = (
+    SessionCreated,
+    TurnStarted,
+    MessageAdded,
+    OperationPlanned,
+    OperationStarted,
+    OperationEnded,
+    RequestClosed,
+    TurnCompleted,
+    TurnAborted,
+    TurnFailed,
+    TurnLimited,
+    NoteAdded,
+    QueueChanged,
+    SubmissionRefused,
+    Recovered,
+    EffectSettled,
+    DefinitionChange,
+    Rebased,
+)
+
+KINDS: dict[str, Any] = {entry.kind: entry for entry in _ENTRIES} | {RequestOpened.kind: ApprovalRequested | UncertainRequested}
+"""Kind → what its body decodes to."""
+
+_decoders: dict[str, msgspec.json.Decoder[Entry]] = {kind: msgspec.json.Decoder(shape) for kind, shape in KINDS.items()}
+
+
+def encode(entry: Entry) -> bytes:
+    """The canonical body of an entry, without the header that the journal's columns hold."""
+    return canonical.encode(msgspec.structs.replace(entry, seq=0, number=0, at=0))
+
+
+def decode(kind: str, body: bytes, *, seq: int, number: int, at: int) -> Entry:
+    """An entry from its stored form.
+
+    Raises `FormatUnknown` for a kind that this version doesn't have and `msgspec.ValidationError` for a body that doesn't fit its kind.
+    """
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        raise FormatUnknown(f"the journal holds an entry of the unknown kind {kind!r}", hint="a newer perdure wrote it; upgrade this one")
+    entry = decoder.decode(body)
+    for name, value in (("seq", seq), ("number", number), ("at", at)):
+        msgspec.structs.force_setattr(entry, name, value)
+    return entry
+
+
+def shapes(kind: str) -> tuple[type[Entry], ...]:
+    """The Python classes that entries of a kind can have."""
+    shape = KINDS[kind]
+    return get_args(shape) or (shape,)

@@ -1,0 +1,350 @@
+"""Every error that perdure raises, by whom it concerns.
+
+`UsageError`: you called something wrongly. `Refused`: the state says no, and nothing was touched. `StoreError`: the store failed,
+and the outcome may be unknown. `ProviderError`: your peer, the model's provider, failed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+__all__ = [
+    "AuthenticationFailed",
+    "CapacityExceeded",
+    "CheckpointTooLarge",
+    "CoordinationError",
+    "DefinitionChanged",
+    "DuplicateTool",
+    "Fenced",
+    "FormatUnknown",
+    "InvalidAgent",
+    "InvalidMessage",
+    "InvalidModelOutput",
+    "InvalidTool",
+    "InvalidURL",
+    "LimitExceeded",
+    "MissingExtra",
+    "MissingKey",
+    "NewerRules",
+    "NotCanonical",
+    "PerdureError",
+    "ProviderError",
+    "ProviderRefused",
+    "ProviderUnavailable",
+    "QueueFull",
+    "RateLimited",
+    "Refused",
+    "RuntimeClosed",
+    "SessionArchived",
+    "SessionBusy",
+    "SessionNotFound",
+    "SessionStuck",
+    "StaleRequest",
+    "StoreBroken",
+    "StoreClosed",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreForked",
+    "StoreFull",
+    "StoreReadOnly",
+    "StreamCut",
+    "SubmissionConflict",
+    "SubmissionRejected",
+    "TurnUnfinished",
+    "UnknownAgent",
+    "UnknownModel",
+    "UsageError",
+]
+
+
+class PerdureError(Exception):
+    """Base of all: a stable ``code``, whether the same call may succeed later (``retryable``), and what to do (``hint``)."""
+
+    code: ClassVar[str] = "error"
+    retryable: bool = False
+
+    def __init__(self, message: str, *, hint: str = "", **facts: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.facts = facts
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class UsageError(PerdureError):
+    """The call itself is wrong; repeating it can't help."""
+
+    code = "usage"
+
+
+class NotCanonical(UsageError):
+    """A value has no exact JSON form."""
+
+    code = "not_canonical"
+
+
+class InvalidMessage(UsageError):
+    """A message is empty or larger than the limits allow."""
+
+    code = "invalid_message"
+
+
+class InvalidAgent(UsageError):
+    """An `Agent` is declared in a way that can't work."""
+
+    code = "invalid_agent"
+
+
+class InvalidTool(UsageError):
+    """A tool is declared in a way that can't work."""
+
+    code = "invalid_tool"
+
+
+class DuplicateTool(InvalidTool):
+    """Two tools of one agent have the same name."""
+
+    code = "duplicate_tool"
+
+
+class InvalidURL(UsageError):
+    """A store's address can't be understood."""
+
+    code = "invalid_url"
+
+
+class MissingExtra(UsageError):
+    """An optional package is needed and not installed."""
+
+    code = "missing_extra"
+
+
+class MissingKey(UsageError):
+    """A provider's key is not set."""
+
+    code = "missing_key"
+
+
+class UnknownModel(UsageError):
+    """A model's name has no known provider."""
+
+    code = "unknown_model"
+
+
+class UnknownAgent(UsageError):
+    """A session names an agent that this process doesn't have."""
+
+    code = "unknown_agent"
+
+
+class RuntimeClosed(UsageError):
+    """The `Runtime` was closed, or never opened."""
+
+    code = "runtime_closed"
+
+
+class Refused(PerdureError):
+    """The state says no. Nothing was changed."""
+
+    code = "refused"
+
+
+class SessionNotFound(Refused):
+    """There is no such session."""
+
+    code = "session_not_found"
+
+
+class SessionArchived(SessionNotFound):
+    """The session is archived; its history can still be read."""
+
+    code = "session_archived"
+
+
+class SessionBusy(Refused):
+    """Somebody is working on the session right now."""
+
+    code = "session_busy"
+    retryable = True
+
+
+class SessionStuck(Refused):
+    """The session's holder died five times without progress; it waits for a person."""
+
+    code = "session_stuck"
+
+
+class SubmissionConflict(Refused):
+    """The submission id was used before with another content."""
+
+    code = "submission_conflict"
+
+
+class SubmissionRejected(Refused):
+    """The session refused the submission; the reason is in ``facts``."""
+
+    code = "submission_rejected"
+
+
+class StaleRequest(Refused):
+    """The request is closed, or never was open."""
+
+    code = "stale_request"
+
+
+class TurnUnfinished(Refused):
+    """The session has an unfinished turn, and the call doesn't say whether it is meant."""
+
+    code = "turn_unfinished"
+
+
+class QueueFull(Refused):
+    """Too many submissions wait in the session's inbox."""
+
+    code = "queue_full"
+    retryable = True
+
+
+class CapacityExceeded(Refused):
+    """The `Runtime` has no free slot."""
+
+    code = "capacity_exceeded"
+    retryable = True
+
+
+class LimitExceeded(Refused):
+    """A size limit of the journal would be broken; ``facts`` names it."""
+
+    code = "limit_exceeded"
+
+
+class CheckpointTooLarge(LimitExceeded):
+    """The checkpoint would be larger than 48 KiB."""
+
+    code = "checkpoint_too_large"
+
+
+class DefinitionChanged(Refused):
+    """The agent's definition changed in a way that the unfinished turn can't follow; ``facts`` holds the difference."""
+
+    code = "definition_changed"
+
+
+class NewerRules(Refused):
+    """The session was written by newer rules than this process has."""
+
+    code = "newer_rules"
+
+
+class FormatUnknown(Refused):
+    """The file is not perdure's, or is of a format that this version doesn't know."""
+
+    code = "format_unknown"
+
+
+class StoreError(PerdureError):
+    """The store failed. Whether a write happened may be unknown until it can be read again."""
+
+    code = "store"
+
+
+class CoordinationError(StoreError):
+    """This process no longer holds the session: its run ends, and its holder goes on."""
+
+    code = "coordination"
+
+
+class Fenced(CoordinationError):
+    """Somebody else claimed the session."""
+
+    code = "fenced"
+
+
+class StoreFull(StoreError):
+    """The disk is full. Nothing of the refused write was kept."""
+
+    code = "store_full"
+    retryable = True
+
+
+class StoreReadOnly(StoreError):
+    """The store can be read but not written."""
+
+    code = "store_read_only"
+
+
+class StoreBroken(StoreError):
+    """The store's medium or connection failed."""
+
+    code = "store_broken"
+    retryable = True
+
+
+class StoreCorrupt(StoreError):
+    """Stored bytes are not what was written."""
+
+    code = "store_corrupt"
+
+
+class StoreClosed(StoreError):
+    """The store was closed."""
+
+    code = "store_closed"
+
+
+class StoreForked(StoreError):
+    """The store was opened before this process was forked; open it again in the child."""
+
+    code = "store_forked"
+
+
+class ProviderError(PerdureError):
+    """The model's provider failed. ``retry_after`` is its own hint, in seconds."""
+
+    code = "provider"
+
+    def __init__(self, message: str, *, hint: str = "", retry_after: float | None = None, **facts: Any) -> None:
+        super().__init__(message, hint=hint, **facts)
+        self.retry_after = retry_after
+
+
+class RateLimited(ProviderError):
+    """Too many requests or tokens."""
+
+    code = "rate_limited"
+    retryable = True
+
+
+class ProviderUnavailable(ProviderError):
+    """The provider can't be reached, timed out, or failed inside."""
+
+    code = "provider_unavailable"
+    retryable = True
+
+
+class StreamCut(ProviderError):
+    """The answer's stream ended before the answer did."""
+
+    code = "stream_cut"
+    retryable = True
+
+
+class ProviderRefused(ProviderError):
+    """The provider rejects the request itself; the same request can't succeed."""
+
+    code = "provider_refused"
+
+
+class AuthenticationFailed(ProviderRefused):
+    """The provider doesn't accept the key."""
+
+    code = "authentication_failed"
+
+
+class InvalidModelOutput(ProviderError):
+    """The model's answer can't be used: empty, or with calls that can't be told apart."""
+
+    code = "invalid_model_output"
+    retryable = True

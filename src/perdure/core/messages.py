@@ -1,0 +1,165 @@
+"""Messages and their parts, named as in the OpenTelemetry GenAI conventions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from . import canonical
+
+__all__ = [
+    "INLINE_LIMIT",
+    "Blob",
+    "Message",
+    "Part",
+    "Private",
+    "Reasoning",
+    "Role",
+    "StoredPart",
+    "Text",
+    "ToolCall",
+    "ToolCallResponse",
+    "Uri",
+    "decode_part",
+    "digest_of",
+    "part_digest",
+    "set_aside",
+    "text_of",
+    "visible",
+]
+
+Role: TypeAlias = Literal["user", "assistant", "tool"]
+
+INLINE_LIMIT = 32 * 1024
+"""A part whose canonical bytes are longer goes to the blob store (bytes)."""
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type"):
+    """One piece of a message."""
+
+
+class Text(_Part, tag="text", frozen=True):
+    """What was said."""
+
+    content: str
+
+
+class Reasoning(_Part, tag="reasoning", frozen=True):
+    """What the model lets people read of its thinking."""
+
+    content: str
+
+
+class ToolCall(_Part, tag="tool_call", frozen=True):
+    """A model's wish to have a tool run. ``arguments`` is an object, or the text that was no valid JSON."""
+
+    name: str
+    arguments: Any
+    id: str = ""
+
+
+class ToolCallResponse(_Part, tag="tool_call_response", frozen=True, kw_only=True):
+    """What a tool call came to; every call has exactly one."""
+
+    id: str
+    name: str
+    response: Any
+    is_error: bool = False
+
+
+class Blob(_Part, tag="blob", frozen=True, kw_only=True):
+    """Bytes kept in the blob store."""
+
+    mime_type: str
+    digest: str
+    size: int
+
+
+class Uri(_Part, tag="uri", frozen=True, kw_only=True):
+    """Content that stays where it is."""
+
+    uri: str
+    mime_type: str = ""
+
+
+class Private(_Part, tag="private", frozen=True, kw_only=True):
+    """A provider's own payload, meant for routes of the group that produced it and for nobody else."""
+
+    group: str
+    data: Any
+
+
+class StoredPart(_Part, tag="stored", frozen=True, kw_only=True):
+    """Stands for a part of more than `INLINE_LIMIT` bytes; ``digest`` finds its canonical bytes in the blob store.
+
+    ``call`` and ``name`` are those of the tool call that was set aside, if it is one.
+    """
+
+    digest: str
+    size: int
+    private: bool = False
+    call: str = ""
+    name: str = ""
+
+
+Part: TypeAlias = Text | Reasoning | ToolCall | ToolCallResponse | Blob | Uri | Private | StoredPart
+
+_decoder: msgspec.json.Decoder[Part] = msgspec.json.Decoder(Part)
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as a reader sees it, references resolved. ``position`` counts from 0; ``seq`` is its journal entry."""
+
+    role: Role
+    parts: tuple[Part, ...]
+    position: int = -1
+    seq: int = 0
+    at: int = 0
+    submission: str = ""
+    author: str = ""
+
+    @property
+    def text(self) -> str:
+        """All text parts joined."""
+        return text_of(self.parts)
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that an assistant message asks for."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+
+def text_of(parts: Iterable[Part]) -> str:
+    """All text parts joined."""
+    return "".join(part.content for part in parts if isinstance(part, Text))
+
+
+def decode_part(data: bytes) -> Part:
+    """A part from its canonical bytes. Raises `msgspec.ValidationError` if they are none."""
+    return _decoder.decode(data)
+
+
+def part_digest(part: Part) -> str:
+    """The digest of a part's canonical bytes, the same whether it is stored inline or set aside."""
+    return part.digest if isinstance(part, StoredPart) else canonical.digest(canonical.encode(part))
+
+
+def set_aside(part: Part) -> tuple[Part, bytes | None]:
+    """The part as the journal holds it and, where it is too long to stand there, the bytes for the blob store."""
+    data = canonical.encode(part)
+    if len(data) <= INLINE_LIMIT:
+        return part, None
+    call, name = (part.id, part.name) if isinstance(part, ToolCall) else ("", "")
+    return StoredPart(digest=canonical.digest(data), size=len(data), private=isinstance(part, Private), call=call, name=name), data
+
+
+def digest_of(role: Role, part_digests: Iterable[str]) -> str:
+    """The identity of a message: its role and the digests of the parts that people can see."""
+    return canonical.digest(canonical.encode([role, list(part_digests)]))
+
+
+def visible(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """The parts that count for a message's identity: all but private ones."""
+    return tuple(part for part in parts if not isinstance(part, Private) and not (isinstance(part, StoredPart) and part.private))

@@ -1,0 +1,151 @@
+"""What a session's holder reports and proposes. What people ask for stands in `commands`; every command carries one time, ``at`` (ms)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from .commands import PostMessage, ReportResult
+from .entries import Failure, Limits, OperationEnded, Plan, RequestRecord, Status
+from .messages import Part
+from .usage import Usage
+
+__all__ = [
+    "Accept",
+    "AttemptEnded",
+    "CallsPlanned",
+    "Claimed",
+    "Fail",
+    "Finish",
+    "PlannedCall",
+    "Promote",
+    "Reconciled",
+    "Redefined",
+    "Report",
+    "StartTools",
+    "StepPrepared",
+    "TimePassed",
+]
+
+
+class _Command(msgspec.Struct, frozen=True, kw_only=True):
+    """A command of the session's holder."""
+
+    at: int
+
+
+class Claimed(_Command, frozen=True, kw_only=True):
+    """A runner holds the session now. ``takeover``: the holder before never let it go, so what it had started is lost."""
+
+    fence: int
+    on_restart: Literal["continue", "stop"] = "continue"
+    takeover: bool = True
+
+
+class Accept(_Command, frozen=True, kw_only=True):
+    """A message is at its boundary: begin a turn with it, or let it steer the running one."""
+
+    post: PostMessage
+    agent: str
+    definition: str
+    limits: Limits = Limits()
+
+
+class AttemptEnded(_Command, frozen=True, kw_only=True):
+    """A started attempt came to its end. ``final`` False: another attempt is to follow, or its tool knows what happened.
+
+    ``retry_after`` (ms) is the provider's hint; ``retryable`` says that the same request may succeed later.
+    """
+
+    operation: str
+    attempt: int
+    status: Status
+    parts: tuple[Part, ...] = ()
+    finish: str = ""
+    usage: Usage | None = None
+    model: str = ""
+    failure: Failure | None = None
+    partial: str = ""
+    final: bool = True
+    retryable: bool = False
+    retry_after: int | None = None
+
+
+class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call with what its tool and the policy say of it.
+
+    ``reject`` answers it with ``response`` and runs nothing; ``replay`` answers it with what an equivalent call came to.
+    """
+
+    plan: Plan
+    verdict: Literal["allow", "ask", "reject", "replay"] = "allow"
+    response: Any = None
+    failure: Failure | None = None
+    reason: str = ""
+    deadline: int = 0
+    default: Literal["approve", "deny", "abort"] = "deny"
+
+
+class CallsPlanned(_Command, frozen=True, kw_only=True):
+    """Every call of the last answer is planned, in call order."""
+
+    calls: tuple[PlannedCall, ...]
+    fence: int
+
+
+class StartTools(_Command, frozen=True, kw_only=True):
+    """Start the tool calls that may start."""
+
+    fence: int
+
+
+class StepPrepared(_Command, frozen=True, kw_only=True):
+    """The next model request is built."""
+
+    request: RequestRecord
+    fence: int
+
+
+class Reconciled(_Command, frozen=True, kw_only=True):
+    """A tool's ``reconcile`` told what became of an attempt."""
+
+    operation: str
+    outcome: Literal["done", "not_done", "unknown"]
+    parts: tuple[Part, ...] = ()
+    fence: int = 0
+
+
+class Report(_Command, frozen=True, kw_only=True):
+    """A late result, with the receipt that said *uncertain* where its operation is closed."""
+
+    command: ReportResult
+    parts: tuple[Part, ...]
+    receipt: OperationEnded | None = None
+
+
+class TimePassed(_Command, frozen=True, kw_only=True):
+    """Close what ran out of time."""
+
+
+class Finish(_Command, frozen=True, kw_only=True):
+    """End the turn whose model asked for nothing more."""
+
+
+class Fail(_Command, frozen=True, kw_only=True):
+    """The turn can't go on."""
+
+    failure: Failure
+
+
+class Redefined(_Command, frozen=True, kw_only=True):
+    """The turn goes on under another definition."""
+
+    new: str
+    difference: tuple[str, ...]
+
+
+class Promote(_Command, frozen=True, kw_only=True):
+    """A steer outlived its turn and becomes a turn of its own."""
+
+    submission: str

@@ -1,0 +1,539 @@
+"""The rules of `decider.TABLE`, each beside what it needs. A rule that writes nothing says *not now*: its command stays where it is."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from . import canonical
+from .checkpoint import CALLS_LIMIT, Operation, Turn, startable
+from .commands import Answer, Interrupt, PostMessage, ReportResult
+from .draft import Draft
+from .entries import (
+    ApprovalRequested,
+    DefinitionChange,
+    EffectSettled,
+    Failure,
+    MessageAdded,
+    NoteAdded,
+    OperationEnded,
+    OperationPlanned,
+    OperationStarted,
+    Plan,
+    QueueChanged,
+    RequestClosed,
+    ResponseReference,
+    Status,
+    TurnAborted,
+    TurnCompleted,
+    TurnEnded,
+    TurnFailed,
+    TurnLimited,
+    TurnStarted,
+    UncertainRequested,
+)
+from .errors import StaleRequest, SubmissionRejected
+from .messages import Part, ToolCallResponse, digest_of, part_digest, visible
+from .reports import (
+    Accept,
+    AttemptEnded,
+    CallsPlanned,
+    Fail,
+    Finish,
+    PlannedCall,
+    Promote,
+    Reconciled,
+    Redefined,
+    Report,
+    StartTools,
+    StepPrepared,
+    TimePassed,
+)
+
+ATTEMPTS = 5
+"""How often a model call is tried when its provider fails."""
+
+FIRST_DELAY_MS, LONGEST_DELAY_MS = 200, 30_000
+
+UNKNOWN_LIVE = "execution interrupted; result unknown"
+UNKNOWN_AFTER_RESTART = "execution interrupted; result unknown after restart"
+NOT_EXECUTED = "not executed"
+
+INTERRUPTED = Failure(code="interrupted")
+LOST = Failure(code="restart")
+
+
+def request_id(kind: str, operation: str, attempt: int, arguments: str) -> str:
+    """A decision binds what the person saw: other arguments are another request."""
+    return canonical.short_digest(kind, operation, attempt, arguments)[:16]
+
+
+def idempotency_key(store_id: str, session_id: str, operation: str) -> str:
+    """The same after a restart, an approval or a month; another in a fork."""
+    return "pd_" + canonical.short_digest(store_id, session_id, operation)[:32]
+
+
+def retry_delay(attempt: int, hint: int | None) -> int:
+    """Milliseconds before the attempt after ``attempt``; the provider's hint wins up to the ceiling."""
+    return min(LONGEST_DELAY_MS, max(0, hint) if hint is not None else FIRST_DELAY_MS << (attempt - 1))
+
+
+# ------------------------------------------------------------------------------------------------------------------ turns
+
+
+def start_turn(draft: Draft, command: Accept) -> None:
+    post = command.post
+    draft.write(
+        TurnStarted(submission=post.submission, agent=command.agent, definition=command.definition, limits=command.limits), command.at
+    )
+    _user_message(draft, post, "queue" if post.deliver == "steer" else post.deliver, command.at)
+
+
+def steer(draft: Draft, command: Accept) -> None:
+    """Joins between model calls, and beats the turn's end."""
+    running = draft.turn.model
+    if command.post.deliver == "steer" and (running is None or running.status != "started"):
+        _user_message(draft, command.post, "steer", command.at)
+
+
+def _user_message(draft: Draft, post: PostMessage, deliver: str, at: int) -> None:
+    digest = digest_of("user", map(part_digest, visible(post.parts)))
+    message = MessageAdded(
+        role="user", parts=post.parts, digest=digest, submission=post.submission, author=post.author or post.actor, deliver=deliver
+    )
+    draft.write(message, at)
+
+
+def prepare_step(draft: Draft, command: StepPrepared) -> None:
+    turn, request = draft.turn, command.request
+    running = turn.model
+    if running is not None and running.status == "started":
+        return
+    if running is not None and running.plan.arguments == request.digest:
+        draft.write(OperationStarted(operation=running.id, attempt=running.attempt + 1, fence=command.fence, request=request), command.at)
+        return
+    if running is not None:
+        changed = Failure(code="request_changed", message="the request of this step changed before it was sent again")
+        draft.write(OperationEnded(operation=running.id, attempt=0, status="cancelled", failure=changed), command.at)
+    elif limit := _limit_reached(turn):
+        end_turn(draft, TurnLimited, command.at, limit=limit, reason=f"limit reached: {limit}")
+        return
+    plan = Plan(kind="model", name=request.route, arguments=request.digest)
+    draft.write(OperationStarted(operation=_next_id(draft.turn), attempt=1, fence=command.fence, plan=plan, request=request), command.at)
+
+
+def _limit_reached(turn: Turn) -> str:
+    limits = turn.limits
+    if limits.steps is not None and turn.step >= limits.steps:
+        return "steps"
+    if limits.tokens is not None and turn.usage.total_tokens >= limits.tokens:
+        return "tokens"
+    return ""
+
+
+def _next_id(turn: Turn) -> str:
+    return f"{turn.id}.{turn.step}.{turn.ordinal}"
+
+
+def end_attempt(draft: Draft, command: AttemptEnded) -> None:
+    operation = draft.operation(command.operation)
+    never_started = command.attempt == 0 and operation is not None and operation.status in ("planned", "ready")
+    if operation is None or not (never_started or (operation.status == "started" and operation.attempt == command.attempt)):
+        return
+    if operation.plan.kind == "model":
+        _end_model_attempt(draft, operation, command)
+    else:
+        _end_tool_attempt(draft, operation, command)
+
+
+def _end_model_attempt(draft: Draft, operation: Operation, command: AttemptEnded) -> None:
+    ended = OperationEnded(
+        operation=operation.id,
+        attempt=command.attempt,
+        status=command.status,
+        finish=command.finish,
+        usage=command.usage,
+        model=command.model,
+        failure=command.failure,
+        partial=command.partial,
+        parts=command.parts,
+    )
+    if command.status == "succeeded":
+        digest = digest_of("assistant", map(part_digest, visible(command.parts)))
+        receipt = draft.write(replace(ended, digest=digest), command.at)
+        draft.write(MessageAdded(role="assistant", digest=digest, receipt=receipt), command.at)
+    elif command.status == "failed" and command.retryable and operation.attempt - operation.restarts < ATTEMPTS:
+        retry_at = command.at + retry_delay(operation.attempt - operation.restarts, command.retry_after)
+        draft.write(replace(ended, final=False, retry_at=retry_at), command.at)
+    elif command.status == "failed":
+        draft.write(ended, command.at)
+        end_turn(draft, TurnFailed, command.at, failure=command.failure or Failure(code="model"))
+    else:
+        draft.write(replace(ended, final=command.final), command.at)
+
+
+def _end_tool_attempt(draft: Draft, operation: Operation, command: AttemptEnded) -> None:
+    if command.status == "uncertain":
+        end_uncertain(draft, operation, command.at, UNKNOWN_LIVE, failure=command.failure, can_tell=operation.plan.reconcile)
+    else:
+        parts = command.parts
+        if command.final and not parts:
+            parts = (response_to(operation.plan, command.failure.message if command.failure else NOT_EXECUTED, is_error=True),)
+        draft.write(
+            OperationEnded(
+                operation=operation.id,
+                attempt=command.attempt,
+                status=command.status,
+                final=command.final,
+                parts=parts,
+                digest=part_digest(parts[0]) if parts else "",
+                failure=command.failure,
+            ),
+            command.at,
+        )
+    finish_batch(draft, command.at)
+
+
+def end_uncertain(draft: Draft, operation: Operation, at: int, text: str, *, failure: Failure | None, can_tell: bool) -> None:
+    """One meaning of *uncertain*, live or after a restart: its tool tells, or a person is asked, or model and person are told."""
+    ended = OperationEnded(operation=operation.id, attempt=operation.attempt, status="uncertain", failure=failure)
+    if can_tell or operation.plan.ask_when_uncertain:
+        draft.write(replace(ended, final=False), at)
+        if not can_tell:
+            ask_uncertain(draft, operation, at)
+    else:
+        response = response_to(operation.plan, text, is_error=True)
+        draft.write(replace(ended, parts=(response,), digest=part_digest(response)), at)
+
+
+def ask_uncertain(draft: Draft, operation: Operation, at: int) -> None:
+    """Only a person can tell what became of the attempt."""
+    plan = operation.plan
+    draft.write(
+        UncertainRequested(
+            request_id=request_id("uncertain", operation.id, operation.attempt, plan.arguments),
+            operation=operation.id,
+            name=plan.name,
+            call=plan.call,
+            arguments=plan.arguments,
+            attempt=operation.attempt,
+        ),
+        at,
+    )
+
+
+def response_to(plan: Plan, response: Any, *, is_error: bool) -> ToolCallResponse:
+    return ToolCallResponse(id=plan.call, name=plan.name, response=response, is_error=is_error)
+
+
+def finish_batch(draft: Draft, at: int) -> None:
+    """Once every call has its response, they become one tool message, in call order."""
+    turn = draft.turn
+    tools = turn.tools
+    if tools and not turn.unplanned and all(item.status == "ended" for item in tools):
+        responses = tuple(ResponseReference(id=item.plan.call, receipt=item.receipt) for item in tools)
+        digest = digest_of("tool", (item.response for item in tools))
+        draft.write(MessageAdded(role="tool", digest=digest, responses=responses), at)
+
+
+def plan_calls(draft: Draft, command: CallsPlanned) -> None:
+    turn, at = draft.turn, command.at
+    if not turn.unplanned:
+        return
+    limit = turn.limits.tool_calls
+    if limit is not None and turn.tool_calls + len(command.calls) > limit:
+        _drop_calls(draft, at, "the turn's limit of tool calls is reached")
+        end_turn(draft, TurnLimited, at, limit="tool_calls", reason="limit reached: tool_calls")
+        return
+    if len(command.calls) > CALLS_LIMIT:
+        raise AssertionError("an answer with too many calls is no answer")
+    simple = all(call.verdict == "allow" and not call.plan.exclusive for call in command.calls)
+    for index, call in enumerate(command.calls):
+        identity = f"{turn.id}.{turn.step}.{turn.ordinal + index}"
+        if simple:
+            draft.write(OperationStarted(operation=identity, attempt=1, fence=command.fence, plan=call.plan), at)
+            continue
+        draft.write(OperationPlanned(operation=identity, plan=call.plan), at)
+    if simple:
+        return
+    for index, call in enumerate(command.calls):
+        identity = f"{turn.id}.{turn.step}.{turn.ordinal + index}"
+        if call.verdict in ("reject", "replay"):
+            rejected = call.verdict == "reject"
+            response = response_to(call.plan, call.response, is_error=rejected)
+            draft.write(
+                OperationEnded(
+                    operation=identity,
+                    attempt=0,
+                    status="failed" if rejected else "succeeded",
+                    parts=(response,),
+                    digest=part_digest(response),
+                    failure=call.failure,
+                ),
+                at,
+            )
+    finish_batch(draft, at)
+    if any(call.verdict == "ask" for call in command.calls):
+        for index, call in enumerate(command.calls):
+            if call.verdict == "ask":
+                ask_approval(draft, f"{turn.id}.{turn.step}.{turn.ordinal + index}", call, at)
+    else:
+        start_tools(draft, StartTools(fence=command.fence, at=at))
+
+
+def ask_approval(draft: Draft, identity: str, call: PlannedCall, at: int) -> None:
+    """Nothing of the batch starts before somebody says so."""
+    plan = call.plan
+    draft.write(
+        ApprovalRequested(
+            request_id=request_id("approval", identity, 1, plan.arguments),
+            operation=identity,
+            deadline=call.deadline,
+            default=call.default,
+            name=plan.name,
+            call=plan.call,
+            arguments=plan.arguments,
+            match=plan.match,
+            reason=call.reason,
+        ),
+        at,
+    )
+
+
+def start_tools(draft: Draft, command: StartTools) -> None:
+    turn = draft.checkpoint.turn
+    for item in startable(turn) if turn is not None else ():
+        draft.write(OperationStarted(operation=item.id, attempt=item.attempt + 1, fence=command.fence), command.at)
+
+
+def answer(draft: Draft, command: Answer) -> None:
+    operation = next((item for item in draft.turn.requests if item.request == command.request_id), None)
+    if operation is None:
+        refuse_answer(draft, command)
+    else:
+        _close_request(draft, operation, command, by="answer")
+
+
+def _close_request(draft: Draft, operation: Operation, command: Answer, *, by: Literal["answer", "deadline"]) -> None:
+    plan, at = operation.plan, command.at
+    uncertain = operation.status == "asking"
+    if command.decision in (("approve",) if uncertain else ("settle", "retry")):
+        wanted = "settle, retry, deny or abort" if uncertain else "approve, deny or abort"
+        raise SubmissionRejected(
+            f"request {command.request_id} can't be answered with {command.decision!r}", hint=wanted, reason="wrong_decision"
+        )
+    edited = command.arguments if command.decision == "approve" else None
+    draft.write(
+        RequestClosed(
+            request_id=operation.request,
+            operation=operation.id,
+            decision=command.decision,
+            by=by,
+            arguments=edited,
+            arguments_digest=arguments_digest(edited) if edited is not None else "",
+            reason=command.reason,
+            actor=command.actor,
+            submission=command.submission,
+        ),
+        at,
+    )
+    match command.decision:
+        case "abort":
+            _abort(draft, at, command.reason or "approval aborted")
+            return
+        case "settle":
+            response = response_to(plan, command.result, is_error=command.is_error)
+            _settle(draft, operation.id, operation.attempt, operation.receipt, (response,), command)
+        case "deny" if uncertain:
+            response = response_to(plan, UNKNOWN_LIVE, is_error=True)
+            ended = OperationEnded(operation=operation.id, attempt=operation.attempt, status="uncertain")
+            draft.write(replace(ended, parts=(response,), digest=part_digest(response)), at)
+        case "deny":
+            words = "nobody approved it in time" if by == "deadline" else "a person denied it"
+            text = f"{NOT_EXECUTED}: {words}" + (f": {command.reason}" if command.reason else "")
+            _never_ran(draft, operation, at, text, Failure(code="denied", message=command.reason))
+    finish_batch(draft, at)
+
+
+def arguments_digest(arguments: Any) -> str:
+    """What a decision and an operation know of a call's arguments."""
+    return canonical.digest(canonical.encode(arguments))[:32]
+
+
+def _settle(draft: Draft, operation: str, attempt: int, receipt: int, parts: tuple[Part, ...], command: Answer | ReportResult) -> None:
+    settled = EffectSettled(
+        operation=operation,
+        attempt=attempt,
+        receipt=receipt,
+        status="failed" if command.is_error else "succeeded",
+        parts=parts,
+        digest=part_digest(parts[0]),
+        actor=command.actor,
+        submission=command.submission,
+    )
+    draft.write(settled, command.at)
+
+
+def report(draft: Draft, command: Report) -> None:
+    """A late result is the receipt of an operation that is still open, and settles one that ended uncertain."""
+    late = command.command
+    operation = draft.operation(late.operation)
+    if operation is None or operation.status == "ended":
+        _settle_late(draft, command)
+        return
+    if operation.attempt != late.attempt or operation.status not in ("started", "unknown", "asking"):
+        raise StaleRequest(f"attempt {late.attempt} of {late.operation} is not the one that is awaited", hint="nothing was changed")
+    if operation.status == "asking":
+        close = RequestClosed(
+            request_id=operation.request, operation=operation.id, decision="settle", actor=late.actor, submission=late.submission
+        )
+        draft.write(close, command.at)
+        _settle(draft, operation.id, operation.attempt, operation.receipt, command.parts, late)
+    else:
+        ended = OperationEnded(
+            operation=operation.id,
+            attempt=operation.attempt,
+            status="failed" if late.is_error else "succeeded",
+            parts=command.parts,
+            digest=part_digest(command.parts[0]),
+        )
+        draft.write(ended, command.at)
+    finish_batch(draft, command.at)
+
+
+def _settle_late(draft: Draft, command: Report) -> None:
+    late, receipt = command.command, command.receipt
+    if receipt is None:
+        raise StaleRequest(f"the outcome of {late.operation} attempt {late.attempt} is known already", hint="nothing was changed")
+    _settle(draft, late.operation, late.attempt, receipt.seq, command.parts, late)
+    response = command.parts[0]
+    name = response.name if isinstance(response, ToolCallResponse) else receipt.operation
+    outcome = "failed" if late.is_error else "succeeded"
+    told = canonical.encode(late.result).decode()
+    shown = told if len(told) <= 2000 else told[:2000] + " …"
+    text = f"The outcome of an earlier call of {name}, reported as unknown, is known now: it {outcome}. Result: {shown}"
+    draft.write(NoteAdded(text=text, operation=late.operation), command.at)
+
+
+def reconcile(draft: Draft, command: Reconciled) -> None:
+    operation = draft.operation(command.operation)
+    if operation is None or operation.status != "unknown":
+        return
+    ended = OperationEnded(operation=operation.id, attempt=operation.attempt, status="succeeded")
+    match command.outcome:
+        case "done":
+            draft.write(replace(ended, parts=command.parts, digest=part_digest(command.parts[0])), command.at)
+        case "not_done":
+            nothing = Failure(code="not_done", message="the attempt had no effect")
+            draft.write(replace(ended, status="cancelled", final=False, failure=nothing), command.at)
+        case "unknown":
+            text = UNKNOWN_AFTER_RESTART if command.fence > operation.fence else UNKNOWN_LIVE
+            failure = Failure(code="unknown", message="nobody can tell")
+            end_uncertain(draft, operation, command.at, text, failure=failure, can_tell=False)
+    finish_batch(draft, command.at)
+
+
+def pass_time(draft: Draft, command: TimePassed) -> None:
+    for operation in draft.turn.requests:
+        if draft.checkpoint.turn is not None and 0 < operation.deadline <= command.at:
+            default = Answer(request_id=operation.request, decision=operation.default or "deny", at=command.at)  # type: ignore[arg-type]
+            _close_request(draft, operation, default, by="deadline")
+
+
+def interrupt(draft: Draft, command: Interrupt) -> None:
+    if command.turn and command.turn != draft.turn.id:
+        raise SubmissionRejected(f"turn {command.turn} is over", hint=f"turn {draft.turn.id} runs now", reason="stale_turn")
+    _abort(draft, command.at, command.reason or "interrupted")
+
+
+def _abort(draft: Draft, at: int, reason: str) -> None:
+    close_operations(draft, at, UNKNOWN_LIVE)
+    end_turn(draft, TurnAborted, at, reason=reason)
+
+
+def fail(draft: Draft, command: Fail) -> None:
+    close_operations(draft, command.at, UNKNOWN_LIVE)
+    end_turn(draft, TurnFailed, command.at, failure=command.failure, reason=command.failure.message)
+
+
+def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure = INTERRUPTED) -> None:
+    """Give every open operation of the step its end, so that no call is left without a response."""
+    for item in draft.turn.requests:
+        closed = RequestClosed(request_id=item.request, operation=item.id, decision="abort", by="turn")
+        draft.write(closed, at)
+    for item in draft.turn.operations:
+        if item.status == "ended":
+            continue
+        if item.plan.kind == "model":
+            started = item.status == "started"
+            lost: Status = "uncertain" if started and failure is LOST else "cancelled"
+            ended = OperationEnded(operation=item.id, attempt=item.attempt if started else 0, status=lost, failure=failure)
+            draft.write(ended, at)
+        elif item.status in ("planned", "ready"):
+            _never_ran(draft, item, at, NOT_EXECUTED, failure)
+        else:
+            external = item.plan.effect == "external" or item.status in ("unknown", "asking")
+            response = response_to(item.plan, unknown_text, is_error=True)
+            draft.write(
+                OperationEnded(
+                    operation=item.id,
+                    attempt=item.attempt,
+                    status="uncertain" if external else "cancelled",
+                    parts=(response,),
+                    digest=part_digest(response),
+                    failure=failure,
+                ),
+                at,
+            )
+    _drop_calls(draft, at, "")
+    finish_batch(draft, at)
+
+
+def _drop_calls(draft: Draft, at: int, why: str) -> None:
+    """Calls that were asked for and not planned are answered too."""
+    for call in draft.turn.unplanned:
+        identity = _next_id(draft.turn)
+        plan = Plan(kind="tool", name=call.name, call=call.id)
+        draft.write(OperationPlanned(operation=identity, plan=plan), at)
+        text = f"{NOT_EXECUTED}: {why}" if why else NOT_EXECUTED
+        _never_ran(draft, Operation(id=identity, plan=plan), at, text, INTERRUPTED)
+    if why:
+        finish_batch(draft, at)
+
+
+def _never_ran(draft: Draft, operation: Operation, at: int, text: str, failure: Failure) -> None:
+    response = response_to(operation.plan, text, is_error=True)
+    draft.write(
+        OperationEnded(
+            operation=operation.id, attempt=0, status="cancelled", parts=(response,), digest=part_digest(response), failure=failure
+        ),
+        at,
+    )
+
+
+def finish(draft: Draft, command: Finish) -> None:
+    end_turn(draft, TurnCompleted, command.at, output=draft.turn.output)
+
+
+def end_turn(draft: Draft, ending: type[TurnEnded], at: int, **facts: Any) -> None:
+    turn = draft.turn
+    ended = ending(turn=turn.id, submission=turn.submission, steps=turn.step, tool_calls=turn.tool_calls, usage=turn.usage, **facts)
+    draft.write(ended, at)
+
+
+def redefine(draft: Draft, command: Redefined) -> None:
+    turn = draft.turn
+    draft.write(DefinitionChange(agent=turn.agent, old=turn.definition, new=command.new, difference=command.difference), command.at)
+
+
+def promote(draft: Draft, command: Promote) -> None:
+    draft.write(QueueChanged(submission=command.submission, deliver="queue"), command.at)
+
+
+def refuse_interrupt(draft: Draft, command: Interrupt) -> None:
+    raise SubmissionRejected("no turn is running", hint="there is nothing to interrupt", reason="idle")
+
+
+def refuse_answer(draft: Draft, command: Answer) -> None:
+    raise StaleRequest(f"request {command.request_id} is not open", hint="`perdure show` lists what was asked and answered")

@@ -1,0 +1,101 @@
+"""What perdure asks of a model, whoever provides it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from ..core.messages import Message, Part
+from ..core.usage import Usage
+
+__all__ = ["Delta", "Finish", "Model", "ModelOutput", "ModelRequest", "ModelSettings", "ReasoningDelta", "TextDelta", "ToolSpec"]
+
+Finish: TypeAlias = Literal["stop", "tool_calls", "length", "refusal"]
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool as a model is told of it; ``parameters`` is a JSON Schema object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the model is to answer; ``None`` leaves it to the provider. ``extra`` goes into the provider's request as it is."""
+
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    reasoning_effort: str | None = None
+    parallel_tool_calls: bool | None = None
+    tool_choice: str | None = None
+    extra: dict[str, Any] = {}
+
+
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one call depends on. ``step`` counts the turn's model calls from 0; a repeated attempt has the same step.
+
+    Parts are whole here: what the journal set aside is back in place. ``Private`` parts of other groups are not in it.
+    """
+
+    instructions: str
+    messages: Sequence[Message]
+    tools: tuple[ToolSpec, ...] = ()
+    settings: ModelSettings = ModelSettings()
+    route: str = ""
+    step: int = 0
+    session_id: str = ""
+
+
+class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """Text that was just written. A live view only: it has no seq, and a new attempt replaces the deltas of the one before."""
+
+    text: str
+    operation: str = ""
+    attempt: int = 0
+    index: int = 0
+
+
+class ReasoningDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """Readable reasoning that was just written; as live as `TextDelta`."""
+
+    text: str
+    operation: str = ""
+    attempt: int = 0
+    index: int = 0
+
+
+Delta: TypeAlias = TextDelta | ReasoningDelta
+
+
+class ModelOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole answer. ``usage`` None means that the provider reported none; ``model`` is the name that it says it ran."""
+
+    parts: tuple[Part, ...]
+    finish: Finish = "stop"
+    usage: Usage | None = None
+    model: str = ""
+
+
+@runtime_checkable
+class Model(Protocol):
+    """Something that answers requests.
+
+    ``name`` is its route's name. Routes of one ``group`` understand each other's private reasoning.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def group(self) -> str: ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelOutput]:
+        """Deltas as they come, then exactly one `ModelOutput`, the last item.
+
+        Raises a `ProviderError` whose ``retryable`` and ``retry_after`` say whether the same request may be tried again. It never
+        retries by itself: attempts are journal entries. Closing the iterator, or cancelling the task, closes the connection.
+        """
+        ...

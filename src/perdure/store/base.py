@@ -1,0 +1,387 @@
+"""What a store promises. Every store passes the suite in `perdure.store.conformance`.
+
+A store keeps bytes and compares versions. It never decides anything about a session, decodes no body and runs nothing that it stored.
+Answers that the state gives (`Stale`, `InboxMoved`, …) are values; an exception means that the outcome is unknown or the store is broken.
+Cancelling a caller never cancels a write that has begun. All times are milliseconds since 1970 by the store's own clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from ..core.journal import Sealed
+
+__all__ = [
+    "PENDING_LIMIT",
+    "AlreadyThere",
+    "Catalogue",
+    "Claim",
+    "Commit",
+    "CommitAnswer",
+    "Committed",
+    "Conflict",
+    "Edited",
+    "EffectRow",
+    "Held",
+    "InboxMoved",
+    "InboxRow",
+    "Loaded",
+    "NewSession",
+    "NoSession",
+    "QueueIsFull",
+    "Runner",
+    "Send",
+    "SendAnswer",
+    "Sent",
+    "SessionQuery",
+    "SessionRow",
+    "Stale",
+    "Store",
+    "StoredBlob",
+]
+
+PENDING_LIMIT = 1024
+"""The most submissions that may wait in one inbox."""
+
+SessionStatus: TypeAlias = Literal["idle", "queued", "running", "waiting", "stuck", "halted", "archived", "deleted"]
+
+
+class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The small head of a session. ``no`` is a local number and never leaves the store's own process family."""
+
+    no: int
+    session_id: str
+    root: str
+    parent: str | None
+    parent_kind: str | None
+    agent: str
+    version: int
+    fence: int
+    holder: str | None
+    claims: int
+    inbox_head: int
+    wake_at: int | None
+    status: SessionStatus
+    owner: str
+    title: str
+    labels: dict[str, str]
+    created: int
+    updated: int
+    checkpoint: bytes
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """A session's head, the chain behind its last entry, whether its holder is alive, and the store's time, read in one go."""
+
+    row: SessionRow
+    chain: bytes
+    holder_alive: bool
+    now: int
+
+
+class InboxRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One submission. ``body`` is ``None`` once it was consumed; the row stays as its receipt for ever.
+
+    ``consumed_seq`` is the entry that took it up, ``settled_seq`` the entry that finished what it asked for.
+    """
+
+    submission_id: str
+    arrival: int
+    kind: str
+    at: int
+    not_before: int | None
+    actor: str
+    digest: str
+    body: bytes | None
+    consumed_seq: int | None = None
+    settled_seq: int | None = None
+
+
+class EffectRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An executed or uncertain effect. ``seq`` is its receipt; ``effect_key`` is tool ‖ 0x00 ‖ digest of what its key selects."""
+
+    effect_key: bytes
+    seq: int
+    state: str
+
+
+class StoredBlob(msgspec.Struct, frozen=True, kw_only=True):
+    """Content by its SHA-256 (hex), stored once per session tree."""
+
+    digest: str
+    media_type: str
+    data: bytes
+
+
+class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
+    """The columns that lists are made of. A commit that changes none of them carries none of them."""
+
+    status: SessionStatus
+    wake_at: int | None
+    title: str
+    labels: dict[str, str]
+    agent: str
+
+
+class Edited(msgspec.Struct, frozen=True, kw_only=True):
+    """A waiting row's new content."""
+
+    submission_id: str
+    digest: str
+    body: bytes
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """Become the holder in this commit; the fence rises by one. Refused as `Held` while the present holder is alive, unless ``force``."""
+
+    runner: str
+    force: bool = False
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """One atomic change of a session, if it still is at (``version``, ``fence``) and held by ``holder``.
+
+    Without ``claim``, ``holder`` must be the one stored (``None``: nobody holds it and the caller acts for it). With ``claim`` the
+    session must be free. ``inbox_head``: refuse with `InboxMoved` if another submission arrived since. ``received`` are rows that
+    enter the inbox already consumed. ``progress`` sets the count of claims without progress back to 0. ``catalogue`` None leaves its
+    columns (and ``updated``) alone. ``within`` runs inside the transaction, given what the store's statements run on.
+    A commit with entries raises the version to the last entry's seq; one without leaves version and checkpoint as they are.
+    """
+
+    no: int
+    version: int
+    fence: int
+    holder: str | None
+    at: int
+    entries: tuple[Sealed, ...] = ()
+    checkpoint: bytes | None = None
+    consumed: tuple[tuple[str, int], ...] = ()
+    settled: tuple[tuple[str, int], ...] = ()
+    edited: tuple[Edited, ...] = ()
+    dropped: tuple[str, ...] = ()
+    received: tuple[InboxRow, ...] = ()
+    effects: tuple[EffectRow, ...] = ()
+    blobs: tuple[StoredBlob, ...] = ()
+    catalogue: Catalogue | None = None
+    claim: Claim | None = None
+    release: bool = False
+    progress: bool = False
+    inbox_head: int | None = None
+    within: Callable[[Any], None] | None = None
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """Durable. ``fence`` is the holder's, raised if the commit claimed; ``inbox_head`` tells whether submissions arrived meanwhile."""
+
+    version: int
+    fence: int
+    inbox_head: int
+
+
+class Stale(msgspec.Struct, frozen=True):
+    """Somebody else changed or claimed the session; nothing was written. The stored facts tell what is true now."""
+
+    version: int
+    fence: int
+    holder: str | None
+
+
+class InboxMoved(msgspec.Struct, frozen=True):
+    """A submission arrived that the commit doesn't know; nothing was written."""
+
+    inbox_head: int
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The session's holder is alive; nothing was written."""
+
+    holder: str
+
+
+class AlreadyThere(msgspec.Struct, frozen=True):
+    """A row in ``received`` stands in the inbox already; nothing was written."""
+
+    row: InboxRow
+
+
+class NoSession(msgspec.Struct, frozen=True):
+    """There is no such session, or it was deleted."""
+
+    deleted: bool = False
+
+
+CommitAnswer: TypeAlias = Committed | Stale | InboxMoved | Held | AlreadyThere | NoSession
+
+
+class NewSession(msgspec.Struct, frozen=True, kw_only=True):
+    """What a first submission creates: entry 1, the checkpoint after it, and the catalogue's columns."""
+
+    root: str
+    parent: str | None
+    parent_kind: str | None
+    owner: str
+    entry: Sealed
+    checkpoint: bytes
+    catalogue: Catalogue
+    blobs: tuple[StoredBlob, ...] = ()
+
+
+class Send(msgspec.Struct, frozen=True, kw_only=True):
+    """One submission for a session, created by ``create`` if it isn't there. The store gives the row its ``arrival``.
+
+    The session's ``wake_at`` becomes at most ``not_before`` (or now), and an idle session's status ``queued``.
+    """
+
+    session_id: str
+    submission_id: str
+    kind: str
+    at: int
+    not_before: int | None
+    actor: str
+    digest: str
+    body: bytes
+    blobs: tuple[StoredBlob, ...] = ()
+    create: NewSession | None = None
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """The submission is durable. ``duplicate``: it was before, and nothing was written; ``row`` is the first one."""
+
+    no: int
+    row: InboxRow
+    duplicate: bool
+    created: bool
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """The id was used with another digest; nothing was written."""
+
+    row: InboxRow
+
+
+class QueueIsFull(msgspec.Struct, frozen=True):
+    """`PENDING_LIMIT` submissions wait already; nothing was written."""
+
+    pending: int
+
+
+SendAnswer: TypeAlias = Sent | Conflict | QueueIsFull | NoSession
+
+
+class Runner(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that can hold sessions, as `runners` shows it. ``alive`` is by the store's clock and, on one machine, by its file lock."""
+
+    id: str
+    host: str
+    pid: int
+    started: int
+    expires: int
+    agents: tuple[str, ...]
+    alive: bool = True
+
+
+class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions to list, newest change first. ``before`` is the (updated, no) of the last row of the page before."""
+
+    owner: str | None = None
+    status: tuple[SessionStatus, ...] = ()
+    agent: str | None = None
+    before: tuple[int, int] | None = None
+    limit: int = 50
+
+
+@runtime_checkable
+class Store(Protocol):
+    """One durable place for sessions; safe for concurrent use by the tasks of one event loop."""
+
+    @property
+    def store_id(self) -> str:
+        """A random id, made with the store and kept for ever."""
+
+    @property
+    def secret(self) -> bytes:
+        """32 random bytes, made with the store and kept for ever; they sign callback tokens."""
+
+    async def open(self) -> None:
+        """Make it usable. Raises `FormatUnknown`, `StoreReadOnly`, `StoreBroken`, `InvalidURL`."""
+
+    async def close(self) -> None:
+        """Finish the writes that have begun and let go. Idempotent."""
+
+    async def now(self) -> int:
+        """The store's time; never less than what it answered before."""
+
+    async def load(self, session_id: str) -> Loaded | None:
+        """A session's head, or ``None``."""
+
+    async def commit(self, commit: Commit) -> CommitAnswer:
+        """Apply it whole or not at all. Durable when this returns `Committed`."""
+
+    async def send(self, send: Send) -> SendAnswer:
+        """Put a submission into a session's inbox. Durable when this returns `Sent`."""
+
+    async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
+        """Become the holder outside a commit; ``claims`` rises if the holder before never released."""
+
+    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue) -> Committed | Stale:
+        """Let a held session go, without any other change."""
+
+    async def heartbeat(self, runner: Runner, lease_ms: int) -> int:
+        """Register or renew a runner's lease; returns when it expires. A lease that ran out is renewed too: fences protect the data."""
+
+    async def runners(self) -> list[Runner]:
+        """All registered runners."""
+
+    async def retire(self, runner: str) -> None:
+        """Remove a runner; what it still holds is free."""
+
+    async def runnable(self, *, limit: int, agents: Sequence[str] | None = None) -> list[str]:
+        """Session ids that somebody must look at now: free ones whose ``wake_at`` is due, and those whose holder is dead. Oldest first."""
+
+    async def next_wake(self) -> int | None:
+        """The earliest ``wake_at`` of any session that nobody holds."""
+
+    async def inbox(self, no: int) -> list[InboxRow]:
+        """The submissions that nobody consumed, by arrival."""
+
+    async def submission(self, no: int, submission_id: str) -> InboxRow | None:
+        """One submission, consumed or not."""
+
+    async def entries(
+        self, no: int, *, after: int = 0, before: int | None = None, kinds: Iterable[str] | None = None, limit: int | None = None, newest_first: bool = False
+    ) -> list[Sealed]:
+        """Rows with ``after < seq < before``. No transaction stays open between calls."""
+
+    async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None) -> list[EffectRow]:
+        """Effects by key prefix and state, oldest first."""
+
+    async def sessions(self, query: SessionQuery) -> list[SessionRow]:
+        """A page of the catalogue."""
+
+    async def blob(self, root: str, digest: str) -> StoredBlob | None:
+        """Content by digest. Raises `StoreCorrupt` if the bytes are not what their digest says."""
+
+    async def put_blob(self, root: str, blob: StoredBlob) -> None:
+        """Store content ahead of the commit that refers to it. Idempotent."""
+
+    async def blobs(self, root: str) -> list[str]:
+        """The digests that a tree holds."""
+
+    async def cursor(self, no: int, consumer: str) -> int:
+        """The last seq that a consumer acknowledged; 0 if none."""
+
+    async def ack(self, no: int, consumer: str, seq: int) -> int:
+        """Move a cursor forward, never back; returns where it stands."""
+
+    async def delete(self, no: int) -> None:
+        """Destroy a session's content; its id and submissions leave a tombstone, so that neither can run again."""
+
+    def changes(self, listener: Callable[[int | None], None]) -> Callable[[], None]:
+        """Call ``listener`` on the event loop with the number of a session that changed, or ``None`` if any may have.
+
+        Changes of other processes are noticed by polling while anybody listens. A lost notice costs a poll, never correctness.
+        Returns what ends it.
+        """
