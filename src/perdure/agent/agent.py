@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args
@@ -42,7 +42,7 @@ class Agent:
     name: str
     instructions: str = ""
     model: str | Model | None = None
-    tools: Iterable[Tool] = ()
+    tools: Sequence[Tool] = ()
     approve: Approve = ()
     limits: Limits = Limits()  # noqa: RUF009 - immutable
     on_restart: OnRestart = "continue"

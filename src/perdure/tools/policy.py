@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ..core.entries import EffectClass
 from ..core.errors import InvalidAgent
-from .tool import Tool, begin, is_seconds
+from .tool import Tool, begin, is_seconds, makes_coroutine
 
 __all__ = ["Allow", "ApprovalCall", "Approve", "Ask", "Deny", "Policy", "Rule", "Ruling"]
 
@@ -96,6 +96,7 @@ class Policy:
         elif isinstance(approve, Sequence | set | frozenset):
             rules = {item.name if isinstance(item, Tool) else item: "ask" for item in approve}
         elif callable(approve):
+            _check_function(approve)
             return cls(function=approve)
         else:
             raise InvalidAgent(
@@ -129,13 +130,19 @@ class Policy:
         if self.function is None:
             return self.static(call.name)
         function = self.function
-        is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
-        running = begin("the approval policy", lambda: function(call), {}, is_async=is_async, then=_ruling)
+        running = begin("the approval policy", lambda: function(call), {}, is_async=makes_coroutine(function), then=_ruling)
         try:
             return await running.finish()
         except Exception as error:
             _log.exception("the approval policy failed on %s; a person is asked", call.name)
             return Ask(reason=f"the approval policy failed ({type(error).__name__})")
+
+
+def _check_function(function: Decide) -> None:
+    try:
+        inspect.signature(function).bind(None)
+    except (TypeError, ValueError):
+        raise InvalidAgent("the approval policy can't be called with one argument", hint="it gets an ApprovalCall") from None
 
 
 def _ruling(answer: Any) -> Ruling:

@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, get_args
 
 from ..core import canonical
 from ..core.entries import EffectClass
-from ..core.errors import InvalidTool
+from ..core.errors import InvalidTool, NotCanonical
 from .context import ToolContext
 from .schema import ArgumentsInvalid, ResultInvalid, Shape, identity, plain, shape_of
 
@@ -35,6 +35,7 @@ __all__ = [
     "Unknown",
     "as_tool",
     "begin",
+    "makes_coroutine",
     "is_seconds",
     "tool",
 ]
@@ -45,6 +46,9 @@ OnUncertain: TypeAlias = Literal["report", "ask"]
 _T = TypeVar("_T")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _log = logging.getLogger("perdure.tools")
+
+_alive: set[asyncio.Task[Any]] = set()
+"""Tasks whose caller may have gone: the event loop itself holds them too loosely to keep them."""
 
 
 class ToolError(Exception):
@@ -150,6 +154,8 @@ def begin(name: str, function: Callable[..., Any], kwargs: dict[str, Any], *, is
                 ended.set_result(finished.result())
 
         task.add_done_callback(transfer)
+        _alive.add(task)
+        task.add_done_callback(_alive.discard)
         return Running(ended, task)
 
     def settle(result: Any, error: Exception | None) -> None:
@@ -277,7 +283,7 @@ class Tool:
         if self.reconcile is None:
             return Unknown()
         kwargs = _reconcile_arguments(self.reconcile, self.shape, context, bound)
-        running = begin(self.name, self.reconcile, kwargs, is_async=inspect.iscoroutinefunction(self.reconcile), then=_reconciled)
+        running = begin(self.name, self.reconcile, kwargs, is_async=makes_coroutine(self.reconcile), then=_reconciled)
         try:
             return await running.finish()
         except Exception:
@@ -396,6 +402,10 @@ def _declare(
     if description is not None and not isinstance(description, str):
         raise InvalidTool(f"the description of the tool {name!r} must be text")
     shape = shape_of(function, name)
+    try:
+        canonical.check(shape.description if description is None else description, "its description")
+    except NotCanonical as error:
+        raise InvalidTool(f"the tool {name!r} can't be declared: {error}") from error
     made = Tool(
         name=name,
         description=shape.description if description is None else description,
@@ -407,13 +417,18 @@ def _declare(
         guard=guard,
         timeout=timeout,
         exclusive=exclusive,
-        is_async=inspect.iscoroutinefunction(function),
+        is_async=makes_coroutine(function),
         function=function,
         shape=shape,
     )
     if reconcile is not None:
         _check_reconcile(name, reconcile, shape)
     return made
+
+
+def makes_coroutine(function: Callable[..., Any]) -> bool:
+    """Whether calling it makes a coroutine; objects with an async ``__call__`` count."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 def is_seconds(value: object) -> bool:
