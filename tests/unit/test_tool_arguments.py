@@ -47,7 +47,7 @@ def refund(ctx: ToolContext, order: str, cents: int, why: str = "") -> None:
 
 
 @tool
-def everything(  # noqa: D417
+def everything(
     day: datetime.date,
     moment: datetime.datetime,
     price: Decimal,
@@ -220,7 +220,14 @@ def test_a_value_that_json_cannot_hold_still_has_a_key() -> None:
 
     keys = {
         wait.effect_key({"seconds": seconds, "big": big, "by": by})
-        for seconds, big, by in (("inf", 0, {}), ("-inf", 0, {}), (1, 10**15, {}), (1, "9" * 30, {}), (1, 0, {"1": "red"}), (1, 0, {"1": "blue"}))
+        for seconds, big, by in (
+            ("inf", 0, {}),
+            ("-inf", 0, {}),
+            (1, 10**15, {}),
+            (1, "9" * 30, {}),
+            (1, 0, {"1": "red"}),
+            (1, 0, {"1": "blue"}),
+        )
     }
 
     assert len(keys) == 6
