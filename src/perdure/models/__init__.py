@@ -1,0 +1,1 @@
+"""Models: what they are asked, and what they answer."""
