@@ -1,0 +1,500 @@
+"""A store in memory: the same promises as any other, but for surviving the process.
+
+It runs no thread and never waits, so that a run over it is the same every time. `MemoryStore.peer` gives a second handle on the same
+content: two runtimes in one loop, each with a handle of its own, stand to each other as two processes do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+
+import msgspec
+
+from ..core import canonical
+from ..core.errors import StoreClosed, StoreCorrupt, UsageError
+from ..core.journal import GENESIS, Sealed
+from . import rules
+from .base import (
+    PENDING_LIMIT,
+    AlreadyThere,
+    Catalogue,
+    Commit,
+    CommitAnswer,
+    Committed,
+    Conflict,
+    EffectRow,
+    Held,
+    InboxRow,
+    Loaded,
+    NoSession,
+    QueueIsFull,
+    Runner,
+    Send,
+    SendAnswer,
+    Sent,
+    SessionQuery,
+    SessionRow,
+    Stale,
+    StoredBlob,
+)
+
+__all__ = ["MemoryStore"]
+
+_replace = msgspec.structs.replace
+
+
+class _Session:
+    """Everything that is stored of one session."""
+
+    def __init__(self, row: SessionRow) -> None:
+        self.row = row
+        self.journal: list[Sealed] = []
+        self.inbox: dict[str, InboxRow] = {}
+        self.pending: dict[str, None] = {}
+        self.effects: dict[tuple[bytes, int], EffectRow] = {}
+        self.cursors: dict[str, int] = {}
+
+    def head(self) -> rules.Head:
+        row = self.row
+        return rules.Head(row.root, row.version, row.fence, row.holder, row.claims, row.inbox_head, row.status)
+
+
+class _Content:
+    """What all handles of one store share."""
+
+    def __init__(self, store_id: str, secret: bytes) -> None:
+        self.store_id = store_id
+        self.secret = secret
+        self.by_id: dict[str, _Session] = {}
+        self.by_no: dict[int, _Session] = {}
+        self.blobs: dict[str, dict[str, StoredBlob]] = {}
+        self.runners: dict[str, Runner] = {}
+        self.owners: dict[str, MemoryStore] = {}
+        self.listeners: dict[object, tuple[MemoryStore, asyncio.AbstractEventLoop, Callable[[int | None], None]]] = {}
+        self.now = 0
+
+
+class MemoryStore:
+    """Sessions in this process's memory. ``Commit.within`` is called with ``None``."""
+
+    def __init__(self, clock: rules.Clock | None = None, *, store_id: str | None = None) -> None:
+        # A given id makes a simulation repeatable, keys and tokens included; a store of one's own should be as hard to guess as any.
+        secret = secrets.token_bytes(32) if store_id is None else hashlib.sha256(store_id.encode()).digest()
+        self._content = _Content(store_id or secrets.token_hex(16), secret)
+        self._clock = clock or rules.wall_clock
+        self._open = False
+
+    def peer(self, clock: rules.Clock | None = None) -> MemoryStore:
+        """Another handle on the same content, as another process would have."""
+        other = MemoryStore(clock or self._clock)
+        other._content = self._content
+        return other
+
+    @property
+    def store_id(self) -> str:
+        return self._content.store_id
+
+    @property
+    def secret(self) -> bytes:
+        return self._content.secret
+
+    async def open(self) -> None:
+        self._open = True
+
+    async def close(self) -> None:
+        self.crash()
+
+    def crash(self) -> None:
+        """Let go as a killed process does: nothing is released, and everybody sees at once that its runners are dead."""
+        self._open = False
+        owners = self._content.owners
+        for runner in [runner for runner, owner in owners.items() if owner is self]:
+            del owners[runner]
+        listeners = self._content.listeners
+        for token in [token for token, (owner, _, _) in listeners.items() if owner is self]:
+            del listeners[token]
+
+    async def now(self) -> int:
+        return self._time()
+
+    async def load(self, session_id: str) -> Loaded | None:
+        now = self._time()
+        session = self._content.by_id.get(session_id)
+        if session is None or session.row.status == "deleted":
+            return None
+        row = session.row
+        return Loaded(
+            row=row,
+            chain=session.journal[-1].chain if session.journal else GENESIS,
+            holder_alive=row.holder is not None and self._alive(row.holder),
+            now=now,
+        )
+
+    async def commit(self, commit: Commit) -> CommitAnswer:
+        self._time()
+        rules.check_commit(commit)
+        session = self._content.by_no.get(commit.no)
+        head = session.head() if session else None
+        refused = rules.judge(commit, head, self._alive)
+        if refused is not None:
+            return refused
+        assert session is not None
+        assert head is not None
+        for arriving in commit.received:
+            if arriving.submission_id in session.inbox:
+                return AlreadyThere(session.inbox[arriving.submission_id])
+
+        # Everything that may fail comes first, on copies; what follows can only succeed.
+        inbox = _inbox_after(session, commit)
+        if commit.within is not None:
+            commit.within(None)
+
+        after = rules.after_commit(commit, head)
+        session.journal.extend(commit.entries)
+        for submission_id, changed in inbox.items():
+            _put(session, submission_id, changed)
+        for effect in commit.effects:
+            session.effects[effect.effect_key, effect.seq] = effect
+        self._keep(head.root, commit.blobs)
+        row = _replace(
+            session.row,
+            version=after.version,
+            fence=after.fence,
+            holder=after.holder,
+            claims=after.claims,
+            inbox_head=after.inbox_head,
+            checkpoint=commit.checkpoint if commit.entries and commit.checkpoint is not None else session.row.checkpoint,
+        )
+        session.row = row if commit.catalogue is None else _listed(row, commit.catalogue, commit.at)
+        self._tell(commit.no)
+        return Committed(after.version, after.fence, after.inbox_head)
+
+    async def send(self, send: Send) -> SendAnswer:
+        now = self._time()
+        for blob in send.blobs:
+            rules.check_blob(blob)
+        session = self._content.by_id.get(send.session_id)
+        created = session is None
+        if session is None:
+            if send.create is None:
+                return NoSession()
+            rules.check_new(send.create.entry.seq)
+            for blob in send.create.blobs:
+                rules.check_blob(blob)
+            session = self._create(send)
+        elif session.row.status == "deleted":
+            return NoSession(deleted=True)
+        elif (known := session.inbox.get(send.submission_id)) is not None:
+            if known.digest != send.digest:
+                return Conflict(known)
+            return Sent(no=session.row.no, row=known, duplicate=True, created=False)
+        elif len(session.pending) >= PENDING_LIMIT:
+            return QueueIsFull(len(session.pending))
+        row = session.row
+        arrived = InboxRow(
+            submission_id=send.submission_id,
+            arrival=row.inbox_head + 1,
+            kind=send.kind,
+            at=send.at,
+            not_before=send.not_before,
+            actor=send.actor,
+            digest=send.digest,
+            body=send.body,
+        )
+        _put(session, send.submission_id, arrived)
+        self._keep(row.root, send.blobs)
+        session.row = _replace(
+            row,
+            inbox_head=arrived.arrival,
+            wake_at=rules.woken(row.wake_at, send.not_before, now),
+            status="queued" if row.status == "idle" else row.status,
+            updated=max(row.updated, send.at),
+        )
+        self._tell(row.no)
+        return Sent(no=row.no, row=arrived, duplicate=False, created=created)
+
+    async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
+        self._time()
+        session = self._content.by_no.get(no)
+        if session is None or session.row.status == "deleted":
+            return NoSession(deleted=session is not None)
+        row = session.row
+        if row.holder is not None and not force and self._alive(row.holder):
+            return Held(row.holder)
+        session.row = _replace(row, holder=runner, fence=row.fence + 1, claims=row.claims + (row.holder is not None))
+        self._tell(no)
+        return Committed(row.version, row.fence + 1, row.inbox_head)
+
+    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue) -> Committed | Stale:
+        now = self._time()
+        session = self._content.by_no.get(no)
+        if session is None:
+            return Stale(0, 0, None)
+        row = session.row
+        if (row.holder, row.fence) != (runner, fence):
+            return Stale(row.version, row.fence, row.holder)
+        session.row = _listed(_replace(row, holder=None), catalogue, now)
+        self._tell(no)
+        return Committed(row.version, row.fence, row.inbox_head)
+
+    async def heartbeat(self, runner: Runner, lease_ms: int) -> int:
+        expires = self._time() + lease_ms
+        known = self._content.runners.get(runner.id)
+        started = known.started if known else runner.started
+        self._content.runners[runner.id] = _replace(runner, started=started, expires=expires, alive=True)
+        self._content.owners[runner.id] = self
+        return expires
+
+    async def runners(self) -> list[Runner]:
+        self._time()
+        return [_replace(runner, alive=self._alive(name)) for name, runner in sorted(self._content.runners.items())]
+
+    async def retire(self, runner: str) -> None:
+        self._time()
+        self._content.runners.pop(runner, None)
+        self._content.owners.pop(runner, None)
+        self._tell(None)
+
+    async def runnable(self, *, limit: int, agents: Sequence[str] | None = None) -> list[str]:
+        now = self._time()
+        due = []
+        for no, session in self._content.by_no.items():
+            row = session.row
+            if agents is not None and row.agent not in agents:
+                continue
+            if row.holder is not None:
+                if not self._alive(row.holder):
+                    due.append((row.updated if row.wake_at is None else row.wake_at, no, row.session_id))
+            elif row.wake_at is not None and row.wake_at <= now:
+                due.append((row.wake_at, no, row.session_id))
+        return [session_id for _, _, session_id in sorted(due)[:limit]]
+
+    async def next_wake(self) -> int | None:
+        self._time()
+        rows = (session.row for session in self._content.by_no.values())
+        return min((row.wake_at for row in rows if row.holder is None and row.wake_at is not None), default=None)
+
+    async def inbox(self, no: int) -> list[InboxRow]:
+        self._time()
+        session = self._content.by_no.get(no)
+        return [session.inbox[submission_id] for submission_id in session.pending] if session else []
+
+    async def submission(self, no: int, submission_id: str) -> InboxRow | None:
+        self._time()
+        session = self._content.by_no.get(no)
+        return session.inbox.get(submission_id) if session else None
+
+    async def entries(
+        self,
+        no: int,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        kinds: Iterable[str] | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> list[Sealed]:
+        self._time()
+        session = self._content.by_no.get(no)
+        if session is None:
+            return []
+        # Entry n stands at n - 1.
+        stop = len(session.journal) if before is None else max(0, before - 1)
+        rows = session.journal[max(0, after) : stop]
+        wanted = None if kinds is None else set(kinds)
+        chosen = (row for row in (reversed(rows) if newest_first else rows) if wanted is None or row.kind in wanted)
+        return list(islice(chosen, limit))
+
+    async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None) -> list[EffectRow]:
+        self._time()
+        session = self._content.by_no.get(no)
+        rows = session.effects.values() if session else ()
+        return sorted(
+            (row for row in rows if row.effect_key.startswith(key or b"") and state in {None, row.state}),
+            key=lambda row: (row.seq, row.effect_key),
+        )
+
+    async def sessions(self, query: SessionQuery) -> list[SessionRow]:
+        self._time()
+        found = []
+        for session in self._content.by_no.values():
+            row = session.row
+            if (
+                (row.status in query.status if query.status else row.status != "deleted")
+                and query.owner in {None, row.owner}
+                and query.agent in {None, row.agent}
+                and (query.before is None or (row.updated, row.no) < query.before)
+            ):
+                found.append(row)
+        found.sort(key=lambda row: (row.updated, row.no), reverse=True)
+        return found[: max(0, query.limit)]
+
+    async def blob(self, root: str, digest: str) -> StoredBlob | None:
+        self._time()
+        blob = self._content.blobs.get(root, {}).get(digest)
+        if blob is not None and canonical.digest(blob.data) != digest:
+            raise StoreCorrupt(f"blob {digest} was altered", hint="run `perdure verify`")
+        return blob
+
+    async def put_blob(self, root: str, blob: StoredBlob) -> None:
+        self._time()
+        rules.check_blob(blob)
+        self._keep(root, (blob,))
+
+    async def blobs(self, root: str) -> list[str]:
+        self._time()
+        return sorted(self._content.blobs.get(root, {}))
+
+    async def cursor(self, no: int, consumer: str) -> int:
+        self._time()
+        session = self._content.by_no.get(no)
+        return session.cursors.get(consumer, 0) if session else 0
+
+    async def ack(self, no: int, consumer: str, seq: int) -> int:
+        self._time()
+        session = self._content.by_no.get(no)
+        if session is None or session.row.status == "deleted":
+            return 0
+        session.cursors[consumer] = max(seq, session.cursors.get(consumer, 0))
+        return session.cursors[consumer]
+
+    async def delete(self, no: int) -> None:
+        self._time()
+        session = self._content.by_no.get(no)
+        if session is None or session.row.status == "deleted":
+            return
+        row = session.row
+        session.row = _replace(row, status="deleted", holder=None, fence=row.fence + 1, wake_at=None, title="", labels={}, checkpoint=b"")
+        session.journal.clear()
+        session.effects.clear()
+        session.cursors.clear()
+        for submission_id, waiting in session.inbox.items():
+            consumed = 0 if waiting.consumed_seq is None else waiting.consumed_seq
+            session.inbox[submission_id] = _replace(waiting, body=None, consumed_seq=consumed)
+        session.pending.clear()
+        if all(other.row.root != row.root or other.row.status == "deleted" for other in self._content.by_no.values()):
+            self._content.blobs.pop(row.root, None)
+        self._tell(no)
+
+    def changes(self, listener: Callable[[int | None], None]) -> Callable[[], None]:
+        self._check()
+        token = object()
+        self._content.listeners[token] = (self, asyncio.get_running_loop(), listener)
+
+        def stop() -> None:
+            self._content.listeners.pop(token, None)
+
+        return stop
+
+    def _check(self) -> None:
+        if not self._open:
+            raise StoreClosed("the store is closed")
+
+    def _time(self) -> int:
+        self._check()
+        self._content.now = max(self._content.now, self._clock())
+        return self._content.now
+
+    def _alive(self, runner: str) -> bool:
+        row = self._content.runners.get(runner)
+        return row is not None and row.expires > self._content.now and runner in self._content.owners
+
+    def _create(self, send: Send) -> _Session:
+        new = send.create
+        assert new is not None
+        no = len(self._content.by_no) + 1
+        listed = new.catalogue
+        session = _Session(
+            SessionRow(
+                no=no,
+                session_id=send.session_id,
+                root=new.root,
+                parent=new.parent,
+                parent_kind=new.parent_kind,
+                agent=listed.agent,
+                version=new.entry.seq,
+                fence=0,
+                holder=None,
+                claims=0,
+                inbox_head=0,
+                wake_at=listed.wake_at,
+                status=listed.status,
+                owner=new.owner,
+                title=listed.title,
+                labels=dict(listed.labels),
+                created=send.at,
+                updated=send.at,
+                checkpoint=new.checkpoint,
+            )
+        )
+        session.journal.append(new.entry)
+        self._keep(new.root, new.blobs)
+        self._content.by_id[send.session_id] = self._content.by_no[no] = session
+        return session
+
+    def _keep(self, root: str, blobs: Iterable[StoredBlob]) -> None:
+        for blob in blobs:
+            self._content.blobs.setdefault(root, {}).setdefault(blob.digest, blob)
+
+    def _tell(self, no: int | None) -> None:
+        for token, (_, loop, _) in list(self._content.listeners.items()):
+            loop.call_soon(self._notify, token, no)
+
+    def _notify(self, token: object, no: int | None) -> None:
+        # It may have ended since.
+        known = self._content.listeners.get(token)
+        if known is not None:
+            known[2](no)
+
+
+def _inbox_after(session: _Session, commit: Commit) -> dict[str, InboxRow | None]:
+    """The inbox rows that the commit changes (``None``: gone)."""
+    changed: dict[str, InboxRow | None] = {}
+    head = session.row.inbox_head
+
+    def row(submission_id: str, *, waiting: bool) -> InboxRow:
+        found = changed[submission_id] if submission_id in changed else session.inbox.get(submission_id)
+        if found is None or (waiting and found.consumed_seq is not None):
+            raise UsageError(f"submission {submission_id!r} is not {'waiting' if waiting else 'there'}")
+        return found
+
+    for arriving in commit.received:
+        head += 1
+        changed[arriving.submission_id] = _replace(arriving, arrival=head, body=None)
+    for edited in commit.edited:
+        changed[edited.submission_id] = _replace(row(edited.submission_id, waiting=True), digest=edited.digest, body=edited.body)
+    for submission_id in commit.dropped:
+        row(submission_id, waiting=True)
+        changed[submission_id] = None
+    for submission_id, seq in commit.consumed:
+        changed[submission_id] = _replace(row(submission_id, waiting=True), consumed_seq=seq, body=None)
+    for submission_id, seq in commit.settled:
+        changed[submission_id] = _replace(row(submission_id, waiting=False), settled_seq=seq)
+    return changed
+
+
+def _put(session: _Session, submission_id: str, row: InboxRow | None) -> None:
+    if row is None:
+        del session.inbox[submission_id]
+    else:
+        session.inbox[submission_id] = row
+    if row is not None and row.consumed_seq is None:
+        session.pending[submission_id] = None
+    else:
+        session.pending.pop(submission_id, None)
+
+
+def _listed(row: SessionRow, catalogue: Catalogue, at: int) -> SessionRow:
+    return _replace(
+        row,
+        status=catalogue.status,
+        wake_at=catalogue.wake_at,
+        title=catalogue.title,
+        labels=dict(catalogue.labels),
+        agent=catalogue.agent,
+        updated=max(row.updated, at),
+    )

@@ -1,0 +1,109 @@
+"""What every store must decide in the same way: pure functions over a session's head."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from ..core import canonical
+from ..core.errors import UsageError
+from .base import Commit, CommitAnswer, Held, InboxMoved, NoSession, SessionStatus, Stale, StoredBlob
+
+__all__ = ["After", "Clock", "Head", "after_commit", "check_blob", "check_commit", "check_new", "judge", "wall_clock", "woken"]
+
+Clock = Callable[[], int]
+"""Milliseconds since 1970."""
+
+
+class Head(msgspec.Struct, frozen=True):
+    """The part of a session's row that a write is compared with."""
+
+    root: str
+    version: int
+    fence: int
+    holder: str | None
+    claims: int
+    inbox_head: int
+    status: SessionStatus
+
+
+class After(msgspec.Struct, frozen=True):
+    """What a commit makes of the head."""
+
+    version: int
+    fence: int
+    holder: str | None
+    claims: int
+    inbox_head: int
+
+
+def wall_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def check_blob(blob: StoredBlob) -> None:
+    """Raises `UsageError` if the digest is not the data's."""
+    if canonical.digest(blob.data) != blob.digest:
+        raise UsageError(f"a blob is not what its digest {blob.digest!r} says", hint="the digest is the hex SHA-256 of the data")
+
+
+def check_commit(commit: Commit) -> None:
+    """Raises `UsageError` for a commit that could never be right, whatever is stored."""
+    if commit.entries:
+        seqs = [entry.seq for entry in commit.entries]
+        expected = list(range(commit.version + 1, commit.version + 1 + len(seqs)))
+        if seqs != expected:
+            raise UsageError(f"entries {seqs} don't follow version {commit.version}", hint="seq counts on by one from the version")
+        if commit.checkpoint is None:
+            raise UsageError("a commit with entries needs the checkpoint after them")
+    if any(row.consumed_seq is None for row in commit.received):
+        raise UsageError("a received row is one that the commit consumes", hint="set consumed_seq, or use send")
+    for blob in commit.blobs:
+        check_blob(blob)
+
+
+def check_new(seq: int) -> None:
+    if seq != 1:
+        raise UsageError(f"a session begins with entry 1, not {seq}")
+
+
+def judge(commit: Commit, head: Head | None, alive: Callable[[str], bool]) -> CommitAnswer | None:
+    """The refusal that the stored head demands, or ``None`` if the commit may be applied."""
+    if head is None:
+        return NoSession()
+    if head.status == "deleted":
+        return NoSession(deleted=True)
+    if (commit.version, commit.fence) != (head.version, head.fence):
+        return Stale(head.version, head.fence, head.holder)
+    if commit.claim is None:
+        if commit.holder != head.holder:
+            return Stale(head.version, head.fence, head.holder)
+    elif head.holder is not None and not commit.claim.force and alive(head.holder):
+        return Held(head.holder)
+    if commit.inbox_head is not None and commit.inbox_head != head.inbox_head:
+        return InboxMoved(head.inbox_head)
+    return None
+
+
+def after_commit(commit: Commit, head: Head) -> After:
+    claims = head.claims
+    if commit.claim is not None and head.holder is not None:
+        claims += 1
+    if commit.progress:
+        claims = 0
+    holder = head.holder if commit.claim is None else commit.claim.runner
+    return After(
+        version=commit.entries[-1].seq if commit.entries else head.version,
+        fence=head.fence + (commit.claim is not None),
+        holder=None if commit.release else holder,
+        claims=claims,
+        inbox_head=head.inbox_head + len(commit.received),
+    )
+
+
+def woken(wake_at: int | None, not_before: int | None, now: int) -> int:
+    """When somebody must look at a session that a submission arrived for."""
+    due = now if not_before is None else not_before
+    return due if wake_at is None else min(wake_at, due)

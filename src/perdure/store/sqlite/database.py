@@ -1,0 +1,271 @@
+"""The file: making it, recognising it, connecting to it, and what its errors mean."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import weakref
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import apsw
+
+from ...core.errors import (
+    FormatUnknown,
+    InvalidURL,
+    PerdureError,
+    StoreBroken,
+    StoreCorrupt,
+    StoreForked,
+    StoreFull,
+    StoreReadOnly,
+)
+from .locks import LifeLocks, Turnstile
+from .sql import QUERIES, SCHEMA
+
+__all__ = ["APPLICATION_ID", "FORMAT", "Database", "translate"]
+
+APPLICATION_ID = 0x70647572
+"""``pdur``: what tells our files from other SQLite databases."""
+
+FORMAT = 1
+"""The layout in schema.sql; a file with a higher number is refused."""
+
+PAGE_SIZE = 2048
+
+_open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_inherited: set[tuple[int, int]] = set()
+
+
+class Database:
+    """An opened file: its directory of locks and the connections to it."""
+
+    def __init__(self, path: Path, *, busy_timeout: float, vfs: str | None) -> None:
+        self.path = path
+        self.store_id = ""
+        self.secret = b""
+        self.read_only = False
+        self.turnstile: Turnstile | None = None
+        self.lives = LifeLocks(self._locks)
+        self.busy_timeout = round(busy_timeout * 1000)
+        self._vfs = vfs
+        self._immutable = False
+        self._connections: list[apsw.Connection] = []
+        self.inode: tuple[int, int] | None = None
+
+    @property
+    def _locks(self) -> Path:
+        return self.path.with_name(self.path.name + "-locks")
+
+    def open(self) -> apsw.Connection:
+        """Make the file if it isn't there, check that it is ours, and return the writer's connection.
+
+        Nothing is touched before the file is known to be ours. Raises what `Store.open` raises.
+        """
+        path = self.path
+        if not path.parent.is_dir():
+            raise InvalidURL(f"there is no directory {str(path.parent)!r} for the store", hint="create it first")
+        if path.is_dir():
+            raise InvalidURL(f"{str(path)!r} is a directory", hint="name a file in it")
+        try:
+            if self._exists():
+                self._recognise()
+                self._lock_files()
+            else:
+                self._lock_files()
+                if self.turnstile is None:
+                    raise StoreReadOnly(f"{str(path)!r} can't be made here", hint="the directory can't be written")
+                with self.turnstile:
+                    if not self._exists():
+                        self._make()
+                self._recognise()
+            self._not_inherited()
+            connection = self._connect_writer()
+            self._read_meta(connection)
+        except apsw.Error as error:
+            self.close()
+            raise translate(error, f"opening {str(path)!r}") from error
+        except OSError as error:
+            self.close()
+            raise StoreBroken(f"{str(path)!r} can't be opened: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+        _open_databases.add(self)
+        return connection
+
+    def connect_reader(self) -> apsw.Connection:
+        connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+        connection.execute("PRAGMA query_only = 1")
+        return connection
+
+    def close(self) -> None:
+        """Close every connection, the writer's last, so that it leaves a file without a log."""
+        for connection in reversed(self._connections):
+            connection.close()
+        self._connections.clear()
+        self.lives.close()
+        if self.turnstile is not None:
+            self.turnstile.close()
+            self.turnstile = None
+        _open_databases.discard(self)
+
+    def leak(self) -> None:
+        """In a forked child: make sure that nothing here is ever closed or unlocked by it.
+
+        SQLite would take the log away from the parent, whose locks the child doesn't have but believes to have.
+        """
+        for connection in self._connections:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        self.lives.forget()
+        if self.turnstile is not None:
+            self.turnstile.close()
+        if self.inode is not None:
+            _inherited.add(self.inode)
+
+    def _exists(self) -> bool:
+        try:
+            return self.path.stat().st_size > 0
+        except FileNotFoundError:
+            return False
+
+    def _not_inherited(self) -> None:
+        status = self.path.stat()
+        self.inode = (status.st_dev, status.st_ino)
+        if self.inode in _inherited:
+            raise StoreForked(
+                f"{str(self.path)!r} was open when this process was forked; SQLite can't open it again here",
+                hint="open the store only after the fork, or start the process with spawn",
+            )
+
+    def _recognise(self) -> None:
+        # Immutable: no lock, no log and no recovery, so that a file that is not ours stays as it is. All that is read is the first page,
+        # which is complete before the file gets its name.
+        connection = apsw.Connection(
+            f"file:{quote(str(self.path.absolute()))}?immutable=1", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, vfs=self._vfs
+        )
+        try:
+            application = connection.pragma("application_id")
+            version = connection.pragma("user_version")
+        finally:
+            connection.close()
+        if application != APPLICATION_ID:
+            raise FormatUnknown(f"{str(self.path)!r} is not a perdure store", hint="it was left as it is; choose another path")
+        if version != FORMAT:
+            raise FormatUnknown(
+                f"{str(self.path)!r} has format {version}; this version knows {FORMAT}", hint="it was left as it is; use a newer perdure"
+            )
+
+    def _lock_files(self) -> None:
+        if not os.access(self.path.parent, os.W_OK) or (self.path.exists() and not os.access(self.path, os.W_OK)):
+            self.read_only = True
+            return
+        try:
+            self._locks.mkdir(mode=0o700, exist_ok=True)
+            self.turnstile = Turnstile(self._locks)
+        except OSError as error:
+            # A read-only file system lets nobody write, whatever the modes say.
+            if not self._exists():
+                raise
+            del error
+            self.read_only = True
+
+    def _make(self) -> None:
+        # Under another name first: whoever finds the file finds all of it, also if this process dies here.
+        draft = self.path.with_name(self.path.name + "-new")
+        for leftover in (draft, draft.with_name(draft.name + "-journal"), draft.with_name(draft.name + "-wal")):
+            leftover.unlink(missing_ok=True)
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        connection = apsw.Connection(str(draft), flags=apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
+        try:
+            connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(QUERIES["begin"])
+            connection.execute(SCHEMA)
+            connection.execute(QUERIES["meta_put"], {"key": "store_id", "value": secrets.token_hex(16)})
+            connection.execute(QUERIES["meta_put"], {"key": "secret", "value": secrets.token_bytes(32)})
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+            connection.execute(QUERIES["commit"])
+            connection.execute("PRAGMA journal_mode = WAL")
+        finally:
+            connection.close()
+        draft.rename(self.path)
+        directory = os.open(self.path.absolute().parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def _connect(self, flags: int) -> apsw.Connection:
+        name = str(self.path.absolute())
+        if self._immutable:
+            name, flags = f"file:{quote(name)}?immutable=1", flags | apsw.SQLITE_OPEN_URI
+        connection = apsw.Connection(name, flags=flags, vfs=self._vfs)
+        self._connections.append(connection)
+        connection.set_busy_timeout(self.busy_timeout)
+        return connection
+
+    def _connect_writer(self) -> apsw.Connection:
+        if not self.read_only:
+            connection = self._connect(apsw.SQLITE_OPEN_READWRITE)
+            if not connection.readonly("main"):
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("PRAGMA secure_delete = 1")
+                # As many bytes as SQLite's default has with pages of 4 KiB.
+                connection.execute("PRAGMA wal_autocheckpoint = 2000")
+                if connection.pragma("journal_mode") != "wal":
+                    connection.pragma("journal_mode", "wal")
+                return connection
+            self.read_only = True
+            self._connections.remove(connection)
+            connection.close()
+        try:
+            connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+            connection.pragma("user_version")
+        except (apsw.CantOpenError, apsw.ReadOnlyError):
+            # Nobody else has it open, and we can't make the shared index that a log needs. Without a log the file alone is the truth.
+            log = self.path.with_name(self.path.name + "-wal")
+            if log.exists() and log.stat().st_size > 0:
+                raise
+            self._connections.pop().close()
+            self._immutable = True
+            connection = self._connect(apsw.SQLITE_OPEN_READONLY)
+        return connection
+
+    def _read_meta(self, connection: apsw.Connection) -> None:
+        def fact(key: str) -> Any:
+            for (value,) in connection.execute(QUERIES["meta_get"], {"key": key}):
+                return value
+            raise StoreCorrupt(f"{str(self.path)!r} has lost its {key}", hint="restore it from a backup")
+
+        self.store_id = fact("store_id")
+        self.secret = fact("secret")
+
+
+def translate(error: apsw.Error, doing: str) -> PerdureError:
+    """What an error of SQLite means for whoever asked."""
+    text = f"{doing}: {error}"
+    match error:
+        case apsw.FullError():
+            return StoreFull(text, hint="make room; nothing of this write was kept")
+        case apsw.ReadOnlyError():
+            return StoreReadOnly(text)
+        case apsw.NotADBError():
+            return FormatUnknown(text, hint="the file is not an SQLite database; it was left as it is")
+        case apsw.CorruptError():
+            return StoreCorrupt(text, hint="restore the file from a backup")
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreBroken(text, hint="another program holds the database; it is safe to try again")
+        case _:
+            return StoreBroken(text)
+
+
+def _after_fork() -> None:
+    for database in list(_open_databases):
+        database.leak()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,278 @@
+-- Every statement that runs against a store after it was made. Python names them and binds values; it never builds one.
+
+-- name: begin
+-- A write transaction, from its first statement on.
+BEGIN IMMEDIATE;
+
+-- name: commit
+-- Make the batch durable.
+COMMIT;
+
+-- name: rollback
+-- Forget the batch.
+ROLLBACK;
+
+-- name: member
+-- One write of the batch begins.
+SAVEPOINT member;
+
+-- name: member_done
+-- It is part of the batch.
+RELEASE member;
+
+-- name: member_undo
+-- It is not.
+ROLLBACK TO member;
+
+-- name: data_version
+-- Changes whenever another connection committed.
+PRAGMA data_version;
+
+-- name: truncate_log
+-- Move the write-ahead log into the file and cut it to nothing, so that it keeps no deleted content.
+PRAGMA wal_checkpoint(TRUNCATE);
+
+-- name: meta_get
+-- A fact about the store.
+SELECT value FROM meta WHERE key = :key;
+
+-- name: meta_put
+-- Write a fact about a new store.
+INSERT INTO meta (key, value) VALUES (:key, :value);
+
+-- name: head
+-- What a write is compared with.
+SELECT root, version, fence, holder, claims, inbox_head, status FROM sessions WHERE no = :no;
+
+-- name: session_by_id
+-- A whole session row by its public id.
+SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner, title,
+    labels, created, updated, checkpoint
+FROM sessions WHERE session_id = :session_id;
+
+-- name: load
+-- A session's row and the chain behind its last entry.
+SELECT s.no, s.session_id, s.root, s.parent, s.parent_kind, s.agent, s.version, s.fence, s.holder, s.claims, s.inbox_head, s.wake_at,
+    s.status, s.owner, s.title, s.labels, s.created, s.updated, s.checkpoint, j.chain
+FROM sessions AS s LEFT JOIN journal AS j ON j.no = s.no AND j.seq = s.version
+WHERE s.session_id = :session_id AND s.status <> 'deleted';
+
+-- name: session_create
+-- A new session's row.
+INSERT INTO sessions (session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner,
+    title, labels, created, updated, checkpoint)
+VALUES (:session_id, :root, :parent, :parent_kind, :agent, :version, 0, NULL, 0, 0, :wake_at, :status, :owner,
+    :title, :labels, :at, :at, :checkpoint);
+
+-- name: advance
+-- A commit with entries: columns without an index only.
+UPDATE sessions SET version = :version, fence = :fence, claims = :claims, checkpoint = :checkpoint WHERE no = :no;
+
+-- name: advance_bare
+-- A commit without entries.
+UPDATE sessions SET fence = :fence, claims = :claims WHERE no = :no;
+
+-- name: hold
+-- A claim or a release.
+UPDATE sessions SET holder = :holder, fence = :fence, claims = :claims WHERE no = :no;
+
+-- name: list
+-- The catalogue's columns.
+UPDATE sessions SET status = :status, wake_at = :wake_at, title = :title, labels = :labels, agent = :agent, updated = max(updated, :at)
+WHERE no = :no;
+
+-- name: arrive
+-- A submission came: somebody must look, and the list shows it.
+UPDATE sessions SET inbox_head = :arrival, wake_at = :wake_at, status = iif(status = 'idle', 'queued', status), updated = max(updated, :at)
+WHERE no = :no;
+
+-- name: receive
+-- A submission came in already consumed.
+UPDATE sessions SET inbox_head = :arrival WHERE no = :no;
+
+-- name: entry_add
+-- Append a fact.
+INSERT INTO journal (no, seq, number, kind, at, salt, body_digest, body, chain) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: entry_chain
+-- The chain at an entry.
+SELECT chain FROM journal WHERE no = :no AND seq = :seq;
+
+-- name: entries
+-- Facts in their order.
+SELECT seq, number, kind, at, salt, body_digest, body, chain FROM journal
+WHERE no = :no AND seq > :after AND seq < :before
+ORDER BY seq LIMIT :limit;
+
+-- name: entries_newest_first
+-- Facts, the last one first.
+SELECT seq, number, kind, at, salt, body_digest, body, chain FROM journal
+WHERE no = :no AND seq > :after AND seq < :before
+ORDER BY seq DESC LIMIT :limit;
+
+-- name: entries_of_kinds
+-- Facts of some kinds in their order.
+SELECT seq, number, kind, at, salt, body_digest, body, chain FROM journal
+WHERE no = :no AND seq > :after AND seq < :before AND kind IN (SELECT value FROM json_each(:kinds))
+ORDER BY seq LIMIT :limit;
+
+-- name: entries_of_kinds_newest_first
+-- Facts of some kinds, the last one first.
+SELECT seq, number, kind, at, salt, body_digest, body, chain FROM journal
+WHERE no = :no AND seq > :after AND seq < :before AND kind IN (SELECT value FROM json_each(:kinds))
+ORDER BY seq DESC LIMIT :limit;
+
+-- name: inbox_add
+-- A submission's row.
+INSERT INTO inbox (no, submission_id, arrival, kind, at, not_before, actor, digest, body, consumed_seq, settled_seq)
+VALUES (:no, :submission_id, :arrival, :kind, :at, :not_before, :actor, :digest, :body, :consumed_seq, :settled_seq);
+
+-- name: inbox_one
+-- One submission.
+SELECT submission_id, arrival, kind, at, not_before, actor, digest, body, consumed_seq, settled_seq
+FROM inbox WHERE no = :no AND submission_id = :submission_id;
+
+-- name: inbox_waiting
+-- What nobody consumed, by arrival.
+SELECT submission_id, arrival, kind, at, not_before, actor, digest, body, consumed_seq, settled_seq
+FROM inbox WHERE no = :no AND consumed_seq IS NULL ORDER BY arrival;
+
+-- name: inbox_count
+-- How many wait.
+SELECT count(*) FROM inbox WHERE no = :no AND consumed_seq IS NULL;
+
+-- name: inbox_edit
+-- Another content for a waiting row.
+UPDATE inbox SET digest = :digest, body = :body WHERE no = :no AND submission_id = :submission_id AND consumed_seq IS NULL;
+
+-- name: inbox_drop
+-- A waiting row goes, without a receipt.
+DELETE FROM inbox WHERE no = :no AND submission_id = :submission_id AND consumed_seq IS NULL;
+
+-- name: inbox_consume
+-- A waiting row becomes a receipt.
+UPDATE inbox SET consumed_seq = :seq, body = NULL WHERE no = :no AND submission_id = :submission_id AND consumed_seq IS NULL;
+
+-- name: inbox_settle
+-- What the row asked for is finished.
+UPDATE inbox SET settled_seq = :seq WHERE no = :no AND submission_id = :submission_id;
+
+-- name: effect_put
+-- An effect, or its new state.
+INSERT INTO effects (no, effect_key, seq, state) VALUES (:no, :effect_key, :seq, :state)
+ON CONFLICT (no, effect_key, seq) DO UPDATE SET state = excluded.state;
+
+-- name: effects
+-- Effects whose key lies in [low, high), by age.
+SELECT effect_key, seq, state FROM effects
+WHERE no = :no AND effect_key >= :low AND (:high IS NULL OR effect_key < :high) AND (:state IS NULL OR state = :state)
+ORDER BY seq, effect_key;
+
+-- name: blob_known
+-- Whether a tree holds a content.
+SELECT 1 FROM blobs WHERE root = :root AND digest = :digest;
+
+-- name: blob_put
+-- Content, stored once.
+INSERT INTO blobs (root, digest, media_type, size, data) VALUES (:root, :digest, :media_type, :size, :data);
+
+-- name: blob_get
+-- Content by digest.
+SELECT digest, media_type, data FROM blobs WHERE root = :root AND digest = :digest;
+
+-- name: blobs
+-- What a tree holds.
+SELECT digest FROM blobs WHERE root = :root ORDER BY digest;
+
+-- name: cursor_get
+-- Where a consumer stands.
+SELECT seq FROM cursors WHERE no = :no AND consumer = :consumer;
+
+-- name: cursor_put
+-- Move a consumer to a place.
+INSERT INTO cursors (no, consumer, seq) VALUES (:no, :consumer, :seq) ON CONFLICT (no, consumer) DO UPDATE SET seq = excluded.seq;
+
+-- name: sessions_page
+-- A page of the list, newest change first.
+SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner, title,
+    labels, created, updated, checkpoint
+FROM sessions
+WHERE (updated, no) < (:updated, :no)
+    AND (:owner IS NULL OR owner = :owner)
+    AND (:agent IS NULL OR agent = :agent)
+    AND iif(:statuses IS NULL, status <> 'deleted', status IN (SELECT value FROM json_each(:statuses)))
+ORDER BY updated DESC, no DESC LIMIT :limit;
+
+-- name: runnable
+-- Free sessions that are due and sessions of dead holders, oldest first.
+SELECT session_id FROM (
+    SELECT * FROM (
+        SELECT session_id, wake_at AS due, no FROM sessions
+        WHERE holder IS NULL AND wake_at IS NOT NULL AND wake_at <= :now
+            AND (:agents IS NULL OR agent IN (SELECT value FROM json_each(:agents)))
+        ORDER BY wake_at, no LIMIT :limit
+    )
+    UNION ALL
+    SELECT * FROM (
+        SELECT session_id, coalesce(wake_at, updated) AS due, no FROM sessions
+        WHERE holder IS NOT NULL AND holder NOT IN (SELECT value FROM json_each(:alive))
+            AND (:agents IS NULL OR agent IN (SELECT value FROM json_each(:agents)))
+        ORDER BY due, no LIMIT :limit
+    )
+)
+ORDER BY due, no LIMIT :limit;
+
+-- name: next_wake
+-- When the next session that nobody holds is due.
+SELECT min(wake_at) FROM sessions WHERE holder IS NULL AND wake_at IS NOT NULL;
+
+-- name: runner_put
+-- Register or renew a runner.
+INSERT INTO runners (id, host, pid, started, expires, agents) VALUES (:id, :host, :pid, :started, :expires, :agents)
+ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid, expires = excluded.expires, agents = excluded.agents;
+
+-- name: runner_one
+-- When a runner's lease ends.
+SELECT expires FROM runners WHERE id = :id;
+
+-- name: runners
+-- All runners.
+SELECT id, host, pid, started, expires, agents FROM runners ORDER BY id;
+
+-- name: runners_forget
+-- Runners that have been gone for long and hold nothing.
+DELETE FROM runners WHERE expires < :before AND NOT EXISTS (SELECT 1 FROM sessions WHERE holder = runners.id);
+
+-- name: runner_retire
+-- A runner goes.
+DELETE FROM runners WHERE id = :id;
+
+-- name: bury
+-- What is left of a deleted session's row; the fence shuts its holder out.
+UPDATE sessions SET status = 'deleted', holder = NULL, fence = fence + 1, wake_at = NULL, title = '', labels = '{}', checkpoint = x''
+WHERE no = :no;
+
+-- name: bury_journal
+-- Its facts go.
+DELETE FROM journal WHERE no = :no;
+
+-- name: bury_inbox
+-- Its submissions stay as receipts without content, and none waits.
+UPDATE inbox SET body = NULL, consumed_seq = coalesce(consumed_seq, 0) WHERE no = :no;
+
+-- name: bury_effects
+-- Its effects go.
+DELETE FROM effects WHERE no = :no;
+
+-- name: bury_cursors
+-- Its consumers go.
+DELETE FROM cursors WHERE no = :no;
+
+-- name: bury_left
+-- Whether anything of it is left.
+SELECT EXISTS (SELECT 1 FROM journal WHERE no = :no) OR EXISTS (SELECT 1 FROM inbox WHERE no = :no AND body IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM effects WHERE no = :no) OR EXISTS (SELECT 1 FROM cursors WHERE no = :no);
+
+-- name: bury_blobs
+-- A tree's content goes with the last of its sessions.
+DELETE FROM blobs WHERE root = :root AND NOT EXISTS (SELECT 1 FROM sessions WHERE root = :root AND status <> 'deleted');

@@ -1,0 +1,148 @@
+"""The reads: on connections of their own, in threads of their own, so that no writer is waited for and the loop goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import apsw
+
+from ...core import canonical
+from ...core.errors import StoreCorrupt
+from ...core.journal import GENESIS, Sealed
+from ..base import EffectRow, InboxRow, Loaded, Runner, SessionQuery, SessionRow, StoredBlob
+from . import rows
+from .database import Database, translate
+from .sql import QUERIES
+
+__all__ = ["Reader"]
+
+T = TypeVar("T")
+
+NO_LIMIT = -1
+LAST = 2**63 - 1
+
+
+class Reader:
+    """Statements that change nothing. Each sees what was committed before it was asked for."""
+
+    def __init__(self, database: Database, threads: int) -> None:
+        self._database = database
+        self._local = threading.local()
+        self._connecting = threading.Lock()
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="perdure-reader")
+
+    async def run(self, read: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._guarded, read, arguments)
+
+    def shut(self) -> None:
+        """Wait for the reads that have begun."""
+        self._pool.shutdown()
+
+    def _guarded(self, read: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+        try:
+            return read(*arguments)
+        except apsw.Error as error:
+            raise translate(error, "reading") from error
+
+    def _rows(self, name: str, values: Any = None) -> Any:
+        connection: apsw.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            with self._connecting:
+                connection = self._local.connection = self._database.connect_reader()
+        return connection.execute(QUERIES[name], values)
+
+    def _one(self, name: str, values: Any = None) -> Any:
+        return self._rows(name, values).fetchone()
+
+    def _alive(self, runner: str, now: int) -> bool:
+        row = self._one("runner_one", {"id": runner})
+        return row is not None and row[0] > now and self._database.lives.alive(runner)
+
+    def load(self, session_id: str, now: int) -> Loaded | None:
+        found = self._one("load", {"session_id": session_id})
+        if found is None:
+            return None
+        row = rows.session(found[:-1])
+        alive = row.holder is not None and self._alive(row.holder, now)
+        return Loaded(row=row, chain=found[-1] or GENESIS, holder_alive=alive, now=now)
+
+    def runners(self, now: int) -> list[Runner]:
+        found = []
+        for name, host, pid, started, expires, agents in self._rows("runners").fetchall():
+            alive = expires > now and self._database.lives.alive(name)
+            listed = tuple(canonical.decode(agents.encode()))
+            found.append(Runner(id=name, host=host, pid=pid, started=started, expires=expires, agents=listed, alive=alive))
+        return found
+
+    def runnable(self, limit: int, agents: list[str] | None, now: int) -> list[str]:
+        alive = [runner.id for runner in self.runners(now) if runner.alive]
+        wanted = None if agents is None else rows.names(agents)
+        values = {"now": now, "limit": limit, "agents": wanted, "alive": rows.names(alive)}
+        return [session_id for (session_id,) in self._rows("runnable", values)]
+
+    def next_wake(self) -> int | None:
+        found: int | None = self._one("next_wake")[0]
+        return found
+
+    def inbox(self, no: int) -> list[InboxRow]:
+        return [rows.inbox(row) for row in self._rows("inbox_waiting", {"no": no})]
+
+    def submission(self, no: int, submission_id: str) -> InboxRow | None:
+        row = self._one("inbox_one", {"no": no, "submission_id": submission_id})
+        return None if row is None else rows.inbox(row)
+
+    def entries(
+        self, no: int, after: int, before: int | None, kinds: list[str] | None, limit: int | None, newest_first: bool
+    ) -> list[Sealed]:
+        name = ("entries" if kinds is None else "entries_of_kinds") + ("_newest_first" if newest_first else "")
+        values: dict[str, Any] = {
+            "no": no,
+            "after": after,
+            "before": LAST if before is None else before,
+            "limit": NO_LIMIT if limit is None else max(0, limit),
+        }
+        if kinds is not None:
+            values["kinds"] = rows.names(kinds)
+        return [Sealed(*row) for row in self._rows(name, values)]
+
+    def effects(self, no: int, key: bytes, state: str | None) -> list[EffectRow]:
+        values = {"no": no, "low": key, "high": _behind(key), "state": state}
+        return [EffectRow(effect_key=found, seq=seq, state=stored) for found, seq, stored in self._rows("effects", values)]
+
+    def sessions(self, query: SessionQuery) -> list[SessionRow]:
+        updated, no = query.before or (LAST, LAST)
+        values = {
+            "updated": updated,
+            "no": no,
+            "owner": query.owner,
+            "agent": query.agent,
+            "statuses": rows.names(query.status) if query.status else None,
+            "limit": max(0, query.limit),
+        }
+        return [rows.session(row) for row in self._rows("sessions_page", values)]
+
+    def blob(self, root: str, digest: str) -> StoredBlob | None:
+        row = self._one("blob_get", {"root": root, "digest": digest})
+        if row is None:
+            return None
+        blob = StoredBlob(digest=row[0], media_type=row[1], data=row[2])
+        if canonical.digest(blob.data) != digest:
+            raise StoreCorrupt(f"blob {digest} was altered", hint="run `perdure verify`")
+        return blob
+
+    def blobs(self, root: str) -> list[str]:
+        return [digest for (digest,) in self._rows("blobs", {"root": root})]
+
+    def cursor(self, no: int, consumer: str) -> int:
+        row = self._one("cursor_get", {"no": no, "consumer": consumer})
+        return 0 if row is None else row[0]
+
+
+def _behind(prefix: bytes) -> bytes | None:
+    """The first key that is behind all that begin with ``prefix``; ``None`` if there is no such key."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

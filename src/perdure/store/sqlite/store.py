@@ -1,0 +1,255 @@
+"""The store's face: what `Store` promises, handed to the writer's thread or to the readers'."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ...core.errors import StoreClosed, StoreForked, StoreReadOnly
+from ...core.journal import Sealed
+from .. import rules
+from ..base import (
+    Catalogue,
+    Commit,
+    CommitAnswer,
+    Committed,
+    EffectRow,
+    Held,
+    InboxRow,
+    Loaded,
+    NoSession,
+    Runner,
+    Send,
+    SendAnswer,
+    SessionQuery,
+    SessionRow,
+    Stale,
+    StoredBlob,
+)
+from .database import Database
+from .reads import Reader
+from .writer import Writer
+from .writes import Ack, ClaimWrite, CommitWrite, Delete, Heartbeat, PutBlob, ReleaseWrite, Retire, SendWrite, Write
+
+__all__ = ["SQLiteStore"]
+
+T = TypeVar("T")
+
+
+class SQLiteStore:
+    """Sessions in one SQLite file, shared by any number of processes of one machine.
+
+    ``clock`` returns milliseconds; leases are measured by it. ``poll`` is how often, in seconds, somebody who listens to `changes` looks
+    for other processes' commits. ``busy_timeout`` is how long a program that is not perdure may hold the database before a write fails.
+    ``Commit.within`` gets the `apsw.Connection` of the transaction; it may be called again if that had to be rolled
+    back for another's sake.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: rules.Clock | None = None,
+        poll: float = 0.02,
+        readers: int = 2,
+        busy_timeout: float = 30.0,
+        vfs: str | None = None,
+    ) -> None:
+        assert poll > 0
+        assert readers > 0
+        self._path = Path(path).absolute()
+        self._clock = clock or rules.wall_clock
+        self._poll = poll
+        self._readers = readers
+        self._busy_timeout = busy_timeout
+        self._vfs = vfs
+        self._now = 0
+        self._pid = os.getpid()
+        self._changing = asyncio.Lock()
+        self._database: Database | None = None
+        self._writer: Writer | None = None
+        self._reader: Reader | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listeners: dict[object, Callable[[int | None], None]] = {}
+
+    @property
+    def store_id(self) -> str:
+        return self._opened().store_id
+
+    @property
+    def secret(self) -> bytes:
+        return self._opened().secret
+
+    async def open(self) -> None:
+        self._not_forked()
+        async with self._changing:
+            if self._writer is not None:
+                return
+            self._loop = asyncio.get_running_loop()
+            database = Database(self._path, busy_timeout=self._busy_timeout, vfs=self._vfs)
+            writer = Writer(database, self._loop, self._notify, self._poll)
+            try:
+                await writer.start()
+            except asyncio.CancelledError:
+                writer.abandon()
+                raise
+            self._database, self._writer, self._reader = database, writer, Reader(database, self._readers)
+
+    async def close(self) -> None:
+        if os.getpid() != self._pid:
+            # The file and its locks are the parent's.
+            return
+        async with self._changing:
+            writer, reader = self._writer, self._reader
+            if writer is None or reader is None:
+                return
+            self._writer = self._reader = self._database = None
+            self._listeners.clear()
+            await writer.stop(reader.shut)
+
+    async def now(self) -> int:
+        self._opened()
+        return self._time()
+
+    async def load(self, session_id: str) -> Loaded | None:
+        reader = self._reading()
+        return await reader.run(reader.load, session_id, self._time())
+
+    async def commit(self, commit: Commit) -> CommitAnswer:
+        answer: CommitAnswer = await self._write(CommitWrite(commit))
+        return answer
+
+    async def send(self, send: Send) -> SendAnswer:
+        answer: SendAnswer = await self._write(SendWrite(send))
+        return answer
+
+    async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
+        answer: Committed | Held | NoSession = await self._write(ClaimWrite(no, runner, force=force))
+        return answer
+
+    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue) -> Committed | Stale:
+        answer: Committed | Stale = await self._write(ReleaseWrite(no, runner, fence, catalogue))
+        return answer
+
+    async def heartbeat(self, runner: Runner, lease_ms: int) -> int:
+        expires: int = await self._write(Heartbeat(runner, lease_ms))
+        return expires
+
+    async def runners(self) -> list[Runner]:
+        reader = self._reading()
+        return await reader.run(reader.runners, self._time())
+
+    async def retire(self, runner: str) -> None:
+        await self._write(Retire(runner))
+
+    async def runnable(self, *, limit: int, agents: Sequence[str] | None = None) -> list[str]:
+        reader = self._reading()
+        return await reader.run(reader.runnable, limit, None if agents is None else list(agents), self._time())
+
+    async def next_wake(self) -> int | None:
+        reader = self._reading()
+        return await reader.run(reader.next_wake)
+
+    async def inbox(self, no: int) -> list[InboxRow]:
+        reader = self._reading()
+        return await reader.run(reader.inbox, no)
+
+    async def submission(self, no: int, submission_id: str) -> InboxRow | None:
+        reader = self._reading()
+        return await reader.run(reader.submission, no, submission_id)
+
+    async def entries(
+        self,
+        no: int,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        kinds: Iterable[str] | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> list[Sealed]:
+        reader = self._reading()
+        wanted = None if kinds is None else list(kinds)
+        return await reader.run(reader.entries, no, after, before, wanted, limit, newest_first)
+
+    async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None) -> list[EffectRow]:
+        reader = self._reading()
+        return await reader.run(reader.effects, no, key or b"", state)
+
+    async def sessions(self, query: SessionQuery) -> list[SessionRow]:
+        reader = self._reading()
+        return await reader.run(reader.sessions, query)
+
+    async def blob(self, root: str, digest: str) -> StoredBlob | None:
+        reader = self._reading()
+        return await reader.run(reader.blob, root, digest)
+
+    async def put_blob(self, root: str, blob: StoredBlob) -> None:
+        await self._write(PutBlob(root, blob))
+
+    async def blobs(self, root: str) -> list[str]:
+        reader = self._reading()
+        return await reader.run(reader.blobs, root)
+
+    async def cursor(self, no: int, consumer: str) -> int:
+        reader = self._reading()
+        return await reader.run(reader.cursor, no, consumer)
+
+    async def ack(self, no: int, consumer: str, seq: int) -> int:
+        stands: int = await self._write(Ack(no, consumer, seq))
+        return stands
+
+    async def delete(self, no: int) -> None:
+        await self._write(Delete(no))
+
+    def changes(self, listener: Callable[[int | None], None]) -> Callable[[], None]:
+        self._opened()
+        token = object()
+        self._listeners[token] = listener
+        if len(self._listeners) == 1 and self._writer is not None:
+            self._writer.follow(True)
+
+        def stop() -> None:
+            if self._listeners.pop(token, None) is not None and not self._listeners and self._writer is not None:
+                self._writer.follow(False)
+
+        return stop
+
+    def _notify(self, no: int | None) -> None:
+        for token, listener in list(self._listeners.items()):
+            if token in self._listeners:
+                try:
+                    listener(no)
+                except Exception as error:
+                    # One listener's fault is not another's.
+                    assert self._loop is not None
+                    self._loop.call_exception_handler({"message": "a listener to a store's changes failed", "exception": error})
+
+    def _not_forked(self) -> None:
+        if os.getpid() != self._pid:
+            raise StoreForked("the store was opened before this process was forked", hint="open a store only after the fork")
+
+    def _opened(self) -> Database:
+        self._not_forked()
+        if self._database is None:
+            raise StoreClosed("the store is not open", hint="await store.open() first")
+        return self._database
+
+    def _reading(self) -> Reader:
+        self._opened()
+        assert self._reader is not None
+        return self._reader
+
+    async def _write(self, write: Write) -> Any:
+        if self._opened().read_only:
+            raise StoreReadOnly(f"{str(self._path)!r} can only be read", hint="its file or its directory can't be written")
+        assert self._writer is not None
+        write.now = self._time()
+        return await self._writer.put(write)
+
+    def _time(self) -> int:
+        self._now = max(self._now, self._clock())
+        return self._now

@@ -1,0 +1,302 @@
+"""The one thread that writes: what waits is committed together, and nobody is answered before it is durable.
+
+A member that fails alone is undone alone. If the whole batch was rolled back, its members are tried one by one, so that only the one
+that can't be written is refused. If COMMIT itself failed, nobody knows yet: what is stored is read, and only then is anybody answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import apsw
+
+from ...core.errors import PerdureError, StoreBroken
+from .database import Database, translate
+from .writes import Transaction, WithinFailed, Write
+
+__all__ = ["BATCH_LIMIT", "Job", "Writer"]
+
+BATCH_LIMIT = 256
+"""The most writes in one transaction."""
+
+
+class Job:
+    """A write, who waits for it, and what is to be told: an answer or an exception."""
+
+    __slots__ = ("answer", "error", "future", "write")
+
+    def __init__(self, write: Write, future: asyncio.Future[Any]) -> None:
+        self.write = write
+        self.future = future
+        self.answer: Any = None
+        self.error: BaseException | None = None
+
+
+class _RolledBack(Exception):
+    """The transaction that the members stood in is gone, and with it what all of them wrote."""
+
+
+class Writer:
+    """Runs in a thread of its own from `start` to `stop`. ``notice`` is called on the loop for every change."""
+
+    def __init__(self, database: Database, loop: asyncio.AbstractEventLoop, notice: Callable[[int | None], None], poll: float) -> None:
+        self._database = database
+        self._loop = loop
+        self._notice = notice
+        self._poll = poll
+        self._queue: SimpleQueue[Job | Callable[[], None] | None] = SimpleQueue()
+        self._following = False
+        self._seen: int | None = None
+        # A daemon: a store that nobody closed must not keep the program from ending, and what it had written is durable.
+        self._thread = threading.Thread(target=self._run, name="perdure-writer", daemon=True)
+        self._opened: asyncio.Future[None] = loop.create_future()
+        self._closed: asyncio.Future[None] = loop.create_future()
+        self._before_close: Callable[[], None] = lambda: None
+        self._tx: Transaction
+
+    async def start(self) -> None:
+        self._thread.start()
+        await asyncio.shield(self._opened)
+
+    async def stop(self, before_close: Callable[[], None]) -> None:
+        """Finish what was put, call ``before_close`` in the thread, close the database."""
+        if not self._closed.done():
+            self._before_close = before_close
+            self._queue.put(None)
+            await asyncio.shield(self._closed)
+
+    def abandon(self) -> None:
+        """Stop without waiting."""
+        self._queue.put(None)
+
+    def put(self, write: Write) -> asyncio.Future[Any]:
+        future = self._loop.create_future()
+        self._queue.put(Job(write, future))
+        return future
+
+    def follow(self, following: bool) -> None:
+        """Look for other processes' commits, or no longer."""
+
+        def switch() -> None:
+            self._following = following
+            self._seen = None
+            if following:
+                self._look()
+
+        self._queue.put(switch)
+
+    def _run(self) -> None:
+        try:
+            connection = self._database.open()
+        except BaseException as error:
+            self._call(self._set, self._opened, None, error)
+            self._call(self._set, self._closed, None, None)
+            return
+        self._tx = Transaction(connection, self._database.lives)
+        self._call(self._set, self._opened, None, None)
+        try:
+            running = True
+            while running:
+                running = self._turn()
+        finally:
+            try:
+                self._before_close()
+                self._database.close()
+            finally:
+                self._call(self._set, self._closed, None, None)
+
+    def _turn(self) -> bool:
+        """Wait, do what waits; false once the end was asked for."""
+        running = True
+        jobs: list[Job] = []
+        try:
+            item = self._queue.get(timeout=self._poll if self._following else None)
+            while True:
+                if item is None:
+                    running = False
+                    break
+                if isinstance(item, Job):
+                    jobs.append(item)
+                else:
+                    item()
+                if len(jobs) == BATCH_LIMIT:
+                    break
+                item = self._queue.get_nowait()
+        except Empty:
+            pass
+        if jobs:
+            self._write(jobs)
+        if self._following:
+            self._look()
+        return running
+
+    def _look(self) -> None:
+        try:
+            (seen,) = self._tx.one("data_version")
+        except apsw.Error:
+            # Whoever needs the database will be told what is wrong with it; a notice costs nothing.
+            seen = None
+        if seen is None or (self._seen is not None and seen != self._seen):
+            self._call(self._notice, None)
+        self._seen = seen
+
+    def _write(self, jobs: list[Job]) -> None:
+        ready = [job for job in jobs if self._prepared(job)]
+        if ready:
+            try:
+                self._write_under_lock(ready)
+            except BaseException as error:
+                # A bug here must not leave anybody waiting for ever, nor count as an answer about what is stored.
+                for job in ready:
+                    job.error = _unknown(error)
+                self._abandon()
+        self._call(self._deliver, jobs)
+        if any(job.write.clears_log and job.error is None for job in ready):
+            self._clear_log()
+
+    def _prepared(self, job: Job) -> bool:
+        try:
+            job.write.prepare(self._database.lives)
+        except BaseException as error:
+            job.error = error
+            return False
+        return True
+
+    def _write_under_lock(self, jobs: list[Job]) -> None:
+        assert self._database.turnstile is not None
+        with self._database.turnstile:
+            try:
+                self._batch(jobs)
+            except _RolledBack:
+                if len(jobs) == 1:
+                    return
+                alone = jobs
+            else:
+                return
+        for job in alone:
+            with self._database.turnstile:
+                job.answer = job.error = None
+                try:
+                    self._batch([job])
+                except _RolledBack:
+                    assert job.error is not None
+
+    def _batch(self, jobs: list[Job]) -> None:
+        """Write them in one transaction, and note in each what to tell. Raises `_RolledBack` if nothing of it was kept and the members
+        of a larger batch should be tried alone; a single member's ``error`` is set then."""
+        tx = self._tx
+        self._abandon()
+        try:
+            tx.run("begin")
+        except apsw.Error as error:
+            for job in jobs:
+                job.error = translate(error, "beginning a write")
+            return
+        for job in jobs:
+            self._member(job)
+        try:
+            tx.run("commit")
+        except apsw.Error as error:
+            self._after_failed_commit(jobs, error)
+        for job in jobs:
+            if job.error is None:
+                job.write.finished(self._database.lives)
+
+    def _member(self, job: Job) -> None:
+        tx = self._tx
+        try:
+            tx.run("member")
+            try:
+                job.answer = job.write.apply(tx)
+            except BaseException as error:
+                if not tx.connection.in_transaction:
+                    raise
+                tx.run("member_undo")
+                tx.run("member_done")
+                job.error = error.error if isinstance(error, WithinFailed) else _outward(error)
+            else:
+                tx.run("member_done")
+        except BaseException as error:
+            # The transaction is gone, or not what it was; after this nothing of the batch is kept.
+            self._abandon()
+            job.error = _outward(error)
+            raise _RolledBack from error
+
+    def _after_failed_commit(self, jobs: list[Job], error: apsw.Error) -> None:
+        self._abandon()
+        landed: bool | None = None
+        try:
+            if self._tx.connection.in_transaction:
+                # What could be read now would be what was not committed.
+                raise error
+            for job in jobs:
+                if job.error is None and landed is None:
+                    landed = job.write.landed(self._tx, job.answer)
+        except apsw.Error as second:
+            for job in jobs:
+                job.error = _unknown(second)
+            return
+        if landed:
+            return
+        certain = landed is False or all(job.error or job.write.repeatable or job.write.changed(job.answer) is None for job in jobs)
+        for job in jobs:
+            job.error = translate(error, "committing") if certain else _unknown(error)
+        if certain:
+            raise _RolledBack from error
+
+    def _abandon(self) -> None:
+        if self._tx.connection.in_transaction:
+            # SQLite may have rolled back by itself. If it is still open, it is tried again before anything else is written.
+            with suppress(apsw.Error):
+                self._tx.run("rollback")
+
+    def _clear_log(self) -> None:
+        # Only if nobody reads just now; else the log is overwritten a little later.
+        connection = self._tx.connection
+        connection.set_busy_timeout(0)
+        try:
+            self._tx.run("truncate_log")
+        except apsw.Error:
+            pass
+        finally:
+            connection.set_busy_timeout(self._database.busy_timeout)
+
+    def _deliver(self, jobs: list[Job]) -> None:
+        # On the loop. Whoever stopped waiting changed nothing about the write.
+        for job in jobs:
+            self._set(job.future, job.answer, job.error)
+        for job in jobs:
+            if job.error is None:
+                changed = job.write.changed(job.answer)
+                if changed is not None or job.write.frees:
+                    self._notice(changed)
+
+    @staticmethod
+    def _set(future: asyncio.Future[Any], answer: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(answer)
+        else:
+            future.set_exception(error)
+
+    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
+        # If the loop is closed, nobody waits any more.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *arguments)
+
+
+def _outward(error: BaseException) -> BaseException:
+    """What the caller is told."""
+    if isinstance(error, WithinFailed):
+        error = error.error
+    return translate(error, "writing") if isinstance(error, apsw.Error) else error
+
+
+def _unknown(error: BaseException) -> PerdureError:
+    return StoreBroken(f"whether the write is stored is unknown: {error}", hint="read the session again to see")

@@ -1,0 +1,458 @@
+"""The writes, each as it runs inside a transaction on the writer's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import apsw
+import msgspec
+
+from ...core.errors import StoreBroken, UsageError
+from .. import rules
+from ..base import (
+    PENDING_LIMIT,
+    AlreadyThere,
+    Catalogue,
+    Commit,
+    CommitAnswer,
+    Committed,
+    Conflict,
+    Held,
+    InboxRow,
+    NoSession,
+    QueueIsFull,
+    Runner,
+    Send,
+    SendAnswer,
+    Sent,
+    Stale,
+    StoredBlob,
+)
+from . import rows
+from .locks import LifeLocks
+from .sql import QUERIES
+
+__all__ = [
+    "Ack",
+    "ClaimWrite",
+    "CommitWrite",
+    "Delete",
+    "Heartbeat",
+    "PutBlob",
+    "ReleaseWrite",
+    "Retire",
+    "SendWrite",
+    "Transaction",
+    "WithinFailed",
+    "Write",
+]
+
+FORGOTTEN_AFTER = 24 * 3600 * 1000
+"""How long a dead runner's row stays to be seen (ms)."""
+
+
+class Transaction:
+    """What a write may use: the named statements on the writer's connection, and whether a runner lives."""
+
+    def __init__(self, connection: apsw.Connection, lives: LifeLocks) -> None:
+        self.connection = connection
+        self.lives = lives
+        self._execute = connection.execute
+
+    def run(self, name: str, values: Any = None) -> None:
+        self._execute(QUERIES[name], values)
+
+    def one(self, name: str, values: Any = None) -> Any:
+        """The first row, or ``None``."""
+        return self._execute(QUERIES[name], values).fetchone()
+
+    def change(self, name: str, values: Any) -> bool:
+        """Whether the statement changed a row."""
+        self._execute(QUERIES[name], values)
+        return self.connection.changes() > 0
+
+    def must(self, name: str, values: Any) -> None:
+        """Change exactly one row. A trigger's RAISE(IGNORE) is silent, and a write that left something out must not count as done."""
+        self._execute(QUERIES[name], values)
+        if self.connection.changes() != 1:
+            raise StoreBroken(f"the database left out a row of {name!r}", hint="look for a trigger that ignores rows")
+
+    def head(self, no: int) -> rules.Head | None:
+        row = self.one("head", {"no": no})
+        return None if row is None else rules.Head(*row)
+
+    def alive(self, runner: str, now: int) -> bool:
+        row = self.one("runner_one", {"id": runner})
+        return row is not None and row[0] > now and self.lives.alive(runner)
+
+    def keep(self, root: str, blobs: tuple[StoredBlob, ...]) -> None:
+        for blob in blobs:
+            if self.one("blob_known", {"root": root, "digest": blob.digest}) is None:
+                values = {"root": root, "digest": blob.digest, "media_type": blob.media_type, "size": len(blob.data), "data": blob.data}
+                self.must("blob_put", values)
+
+    def list(self, no: int, catalogue: Catalogue, at: int) -> None:
+        labels = rows.labels(catalogue.labels)
+        values = {"status": catalogue.status, "wake_at": catalogue.wake_at, "title": catalogue.title, "labels": labels}
+        self.must("list", {**values, "agent": catalogue.agent, "at": at, "no": no})
+
+
+class WithinFailed(Exception):
+    """`Commit.within` raised ``error``."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class Write:
+    """One member of a batch. ``now`` is the store's time when it was asked for."""
+
+    repeatable: ClassVar[bool] = False
+    """Whether doing it twice is doing it once."""
+
+    frees: ClassVar[bool] = False
+    """Whether it may make any session free, so that everybody who waits should look."""
+
+    clears_log: ClassVar[bool] = False
+    """Whether what it removed must not stay in the write-ahead log."""
+
+    now: int = 0
+
+    def prepare(self, lives: LifeLocks) -> None:
+        """What can be done, or refused, before the transaction."""
+
+    def apply(self, tx: Transaction) -> Any:
+        """Do it, and return the answer. May be called again after a rollback."""
+        raise NotImplementedError
+
+    def changed(self, answer: Any) -> int | None:
+        """The number of the session that the answer says was changed."""
+        return None
+
+    def landed(self, tx: Transaction, answer: Any) -> bool | None:
+        """After an unclear end: whether what the answer says is stored. ``None``: this write alone can't tell."""
+        return None
+
+    def finished(self, lives: LifeLocks) -> None:
+        """What is left to do once it is durable."""
+
+
+class CommitWrite(Write):
+    def __init__(self, commit: Commit) -> None:
+        self.commit = commit
+
+    def prepare(self, lives: LifeLocks) -> None:
+        rules.check_commit(self.commit)
+
+    def apply(self, tx: Transaction) -> CommitAnswer:
+        commit = self.commit
+        no = commit.no
+        head = tx.head(no)
+        refused = rules.judge(commit, head, lambda runner: tx.alive(runner, self.now))
+        if refused is not None:
+            return refused
+        assert head is not None
+        for row in commit.received:
+            known = tx.one("inbox_one", {"no": no, "submission_id": row.submission_id})
+            if known is not None:
+                return AlreadyThere(rows.inbox(known))
+        self._write(tx, head)
+        if commit.within is not None:
+            _guarded(tx.connection, commit.within)
+        after = rules.after_commit(commit, head)
+        return Committed(after.version, after.fence, after.inbox_head)
+
+    def _write(self, tx: Transaction, head: rules.Head) -> None:
+        commit = self.commit
+        no = commit.no
+        after = rules.after_commit(commit, head)
+        tx.keep(head.root, commit.blobs)
+        for entry in commit.entries:
+            tx.must(
+                "entry_add",
+                (no, entry.seq, entry.number, entry.kind, entry.at, entry.salt, entry.body_digest, entry.body, entry.chain),
+            )
+        if commit.entries:
+            values = {"version": after.version, "fence": after.fence, "claims": after.claims, "checkpoint": commit.checkpoint, "no": no}
+            tx.must("advance", values)
+        elif after.claims != head.claims:
+            tx.must("advance_bare", {"fence": after.fence, "claims": after.claims, "no": no})
+        if commit.claim is not None or after.holder != head.holder:
+            tx.must("hold", {"holder": after.holder, "fence": after.fence, "claims": after.claims, "no": no})
+        for arrival, row in enumerate(commit.received, head.inbox_head + 1):
+            values = msgspec.structs.asdict(row)
+            tx.must("inbox_add", {**values, "no": no, "arrival": arrival, "body": None})
+            tx.must("receive", {"no": no, "arrival": arrival})
+        for edited in commit.edited:
+            content: dict[str, Any] = {"no": no, "submission_id": edited.submission_id, "digest": edited.digest, "body": edited.body}
+            _waiting(tx, "inbox_edit", content)
+        for submission_id in commit.dropped:
+            _waiting(tx, "inbox_drop", {"no": no, "submission_id": submission_id})
+        for submission_id, seq in commit.consumed:
+            _waiting(tx, "inbox_consume", {"no": no, "submission_id": submission_id, "seq": seq})
+        for submission_id, seq in commit.settled:
+            _waiting(tx, "inbox_settle", {"no": no, "submission_id": submission_id, "seq": seq})
+        for effect in commit.effects:
+            tx.must("effect_put", {"no": no, "effect_key": effect.effect_key, "seq": effect.seq, "state": effect.state})
+        if commit.catalogue is not None:
+            tx.list(no, commit.catalogue, commit.at)
+
+    def changed(self, answer: Any) -> int | None:
+        return self.commit.no if isinstance(answer, Committed) else None
+
+    def landed(self, tx: Transaction, answer: Any) -> bool | None:
+        if not isinstance(answer, Committed):
+            return None
+        if self.commit.entries:
+            last = self.commit.entries[-1]
+            return bool(tx.one("entry_chain", {"no": self.commit.no, "seq": last.seq}) == (last.chain,))
+        if self.commit.claim is not None or self.commit.release:
+            head = tx.head(self.commit.no)
+            assert head is not None
+            return head.fence > answer.fence or (head.fence == answer.fence and (not self.commit.release or head.holder is None))
+        return None
+
+
+class SendWrite(Write):
+    def __init__(self, send: Send) -> None:
+        self.send = send
+
+    def prepare(self, lives: LifeLocks) -> None:
+        for blob in self.send.blobs:
+            rules.check_blob(blob)
+        if self.send.create is not None:
+            rules.check_new(self.send.create.entry.seq)
+            for blob in self.send.create.blobs:
+                rules.check_blob(blob)
+
+    def apply(self, tx: Transaction) -> SendAnswer:
+        send = self.send
+        found = tx.one("session_by_id", {"session_id": send.session_id})
+        created = found is None
+        if found is None:
+            if send.create is None:
+                return NoSession()
+            found = self._create(tx)
+        session = rows.session(found)
+        if session.status == "deleted":
+            return NoSession(deleted=True)
+        known = tx.one("inbox_one", {"no": session.no, "submission_id": send.submission_id})
+        if known is not None:
+            row = rows.inbox(known)
+            return Sent(no=session.no, row=row, duplicate=True, created=False) if row.digest == send.digest else Conflict(row)
+        waiting: int = tx.one("inbox_count", {"no": session.no})[0]
+        if waiting >= PENDING_LIMIT:
+            return QueueIsFull(waiting)
+        row = InboxRow(
+            submission_id=send.submission_id,
+            arrival=session.inbox_head + 1,
+            kind=send.kind,
+            at=send.at,
+            not_before=send.not_before,
+            actor=send.actor,
+            digest=send.digest,
+            body=send.body,
+        )
+        tx.keep(session.root, send.blobs)
+        tx.must("inbox_add", {**msgspec.structs.asdict(row), "no": session.no})
+        wake_at = rules.woken(session.wake_at, send.not_before, self.now)
+        tx.must("arrive", {"arrival": row.arrival, "wake_at": wake_at, "at": send.at, "no": session.no})
+        return Sent(no=session.no, row=row, duplicate=False, created=created)
+
+    def _create(self, tx: Transaction) -> Any:
+        send, new = self.send, self.send.create
+        assert new is not None
+        listed, entry = new.catalogue, new.entry
+        values = {
+            "session_id": send.session_id,
+            "root": new.root,
+            "parent": new.parent,
+            "parent_kind": new.parent_kind,
+            "agent": listed.agent,
+            "version": entry.seq,
+            "wake_at": listed.wake_at,
+            "status": listed.status,
+            "owner": new.owner,
+            "title": listed.title,
+            "labels": rows.labels(listed.labels),
+            "at": send.at,
+            "checkpoint": new.checkpoint,
+        }
+        tx.must("session_create", values)
+        found = tx.one("session_by_id", {"session_id": send.session_id})
+        no = found[0]
+        tx.must("entry_add", (no, entry.seq, entry.number, entry.kind, entry.at, entry.salt, entry.body_digest, entry.body, entry.chain))
+        tx.keep(new.root, new.blobs)
+        return found
+
+    def changed(self, answer: Any) -> int | None:
+        return answer.no if isinstance(answer, Sent) and not answer.duplicate else None
+
+    def landed(self, tx: Transaction, answer: Any) -> bool | None:
+        if not isinstance(answer, Sent) or answer.duplicate:
+            return None
+        known = tx.one("inbox_one", {"no": answer.no, "submission_id": self.send.submission_id})
+        return known is not None and known[1] == answer.row.arrival
+
+
+class ClaimWrite(Write):
+    def __init__(self, no: int, runner: str, *, force: bool) -> None:
+        self.no, self.runner, self.force = no, runner, force
+
+    def apply(self, tx: Transaction) -> Committed | Held | NoSession:
+        head = tx.head(self.no)
+        if head is None or head.status == "deleted":
+            return NoSession(deleted=head is not None)
+        if head.holder is not None and not self.force and tx.alive(head.holder, self.now):
+            return Held(head.holder)
+        fence, claims = head.fence + 1, head.claims + (head.holder is not None)
+        tx.must("hold", {"holder": self.runner, "fence": fence, "claims": claims, "no": self.no})
+        return Committed(head.version, fence, head.inbox_head)
+
+    def changed(self, answer: Any) -> int | None:
+        return self.no if isinstance(answer, Committed) else None
+
+    def landed(self, tx: Transaction, answer: Any) -> bool | None:
+        head = tx.head(self.no)
+        return head is not None and head.fence >= answer.fence if isinstance(answer, Committed) else None
+
+
+class ReleaseWrite(Write):
+    def __init__(self, no: int, runner: str, fence: int, catalogue: Catalogue) -> None:
+        self.no, self.runner, self.fence, self.catalogue = no, runner, fence, catalogue
+
+    def apply(self, tx: Transaction) -> Committed | Stale:
+        head = tx.head(self.no)
+        if head is None:
+            return Stale(0, 0, None)
+        if (head.holder, head.fence) != (self.runner, self.fence):
+            return Stale(head.version, head.fence, head.holder)
+        tx.must("hold", {"holder": None, "fence": head.fence, "claims": head.claims, "no": self.no})
+        tx.list(self.no, self.catalogue, self.now)
+        return Committed(head.version, head.fence, head.inbox_head)
+
+    def changed(self, answer: Any) -> int | None:
+        return self.no if isinstance(answer, Committed) else None
+
+    def landed(self, tx: Transaction, answer: Any) -> bool | None:
+        head = tx.head(self.no)
+        if head is None or not isinstance(answer, Committed):
+            return None
+        return head.fence > answer.fence or head.holder is None
+
+
+class Heartbeat(Write):
+    repeatable = True
+
+    def __init__(self, runner: Runner, lease_ms: int) -> None:
+        self.runner, self.lease_ms = runner, lease_ms
+
+    def prepare(self, lives: LifeLocks) -> None:
+        if not lives.hold(self.runner.id):
+            raise UsageError(f"runner {self.runner.id!r} lives in another process", hint="give every process an id of its own")
+
+    def apply(self, tx: Transaction) -> int:
+        runner = self.runner
+        expires = self.now + self.lease_ms
+        if tx.one("runner_one", {"id": runner.id}) is None:
+            tx.run("runners_forget", {"before": self.now - FORGOTTEN_AFTER})
+            tx.lives.sweep()
+        values = {"id": runner.id, "host": runner.host, "pid": runner.pid, "started": runner.started, "agents": rows.names(runner.agents)}
+        tx.must("runner_put", {**values, "expires": expires})
+        return expires
+
+
+class Retire(Write):
+    repeatable = True
+    frees = True
+
+    def __init__(self, runner: str) -> None:
+        self.runner = runner
+
+    def apply(self, tx: Transaction) -> None:
+        tx.run("runner_retire", {"id": self.runner})
+        if tx.one("runner_one", {"id": self.runner}) is not None:
+            raise StoreBroken("the database kept a runner that should go", hint="look for a trigger that ignores rows")
+
+    def finished(self, lives: LifeLocks) -> None:
+        lives.drop(self.runner)
+
+
+class PutBlob(Write):
+    repeatable = True
+
+    def __init__(self, root: str, blob: StoredBlob) -> None:
+        self.root, self.blob = root, blob
+
+    def prepare(self, lives: LifeLocks) -> None:
+        rules.check_blob(self.blob)
+
+    def apply(self, tx: Transaction) -> None:
+        tx.keep(self.root, (self.blob,))
+
+
+class Ack(Write):
+    repeatable = True
+
+    def __init__(self, no: int, consumer: str, seq: int) -> None:
+        self.no, self.consumer, self.seq = no, consumer, seq
+
+    def apply(self, tx: Transaction) -> int:
+        head = tx.head(self.no)
+        if head is None or head.status == "deleted":
+            return 0
+        row = tx.one("cursor_get", {"no": self.no, "consumer": self.consumer})
+        stands: int = 0 if row is None else row[0]
+        if self.seq > stands:
+            stands = self.seq
+            tx.must("cursor_put", {"no": self.no, "consumer": self.consumer, "seq": stands})
+        return stands
+
+
+class Delete(Write):
+    repeatable = True
+    clears_log = True
+
+    def __init__(self, no: int) -> None:
+        self.no = no
+
+    def apply(self, tx: Transaction) -> bool:
+        head = tx.head(self.no)
+        if head is None or head.status == "deleted":
+            return False
+        values = {"no": self.no}
+        tx.must("bury", values)
+        for name in ("bury_journal", "bury_inbox", "bury_effects", "bury_cursors"):
+            tx.run(name, values)
+        tx.run("bury_blobs", {"root": head.root})
+        if tx.one("bury_left", values)[0]:
+            raise StoreBroken("the database kept rows of a deleted session", hint="look for a trigger that ignores rows")
+        return True
+
+    def changed(self, answer: Any) -> int | None:
+        return self.no if answer else None
+
+
+def _waiting(tx: Transaction, name: str, values: dict[str, Any]) -> None:
+    if not tx.change(name, values):
+        known = tx.one("inbox_one", {"no": values["no"], "submission_id": values["submission_id"]})
+        wanted = "there" if name == "inbox_settle" else "waiting"
+        if known is not None and (wanted == "there" or known[8] is None):
+            raise StoreBroken(f"the database left out a row of {name!r}", hint="look for a trigger that ignores rows")
+        raise UsageError(f"submission {values['submission_id']!r} is not {wanted}")
+
+
+def _guarded(connection: apsw.Connection, within: Callable[[Any], None]) -> None:
+    """Run a user's statements, and keep them from ending the transaction that they stand in."""
+    # COMMIT in there would make the members before this one durable without an answer; the hook turns it into a rollback, which is seen.
+    connection.set_commit_hook(lambda: True)
+    try:
+        within(connection)
+    except BaseException as error:
+        raise WithinFailed(error) from error
+    finally:
+        connection.set_commit_hook(None)
+    if not connection.in_transaction:
+        raise UsageError("the function in `within` ended the transaction that it ran in", hint="leave BEGIN, COMMIT and ROLLBACK out of it")
