@@ -121,7 +121,7 @@ def test_other_names_are_refused(name: Any) -> None:
         ({"limits": Limits(steps=True)}, "steps=True"),
         ({"limits": Limits(tool_calls=-1)}, "tool_calls=-1.*at least 0"),
         ({"limits": Limits(tokens=2**60)}, "tokens"),
-        ({"limits": Limits(tokens=1.5)}, "tokens=1.5"),
+        ({"limits": Limits(tokens=1.5)}, "tokens=1.5"),  # type: ignore[arg-type]
         ({"on_restart": "again"}, "on_restart='again'.*continue, stop"),
         ({"on_change": None}, "on_change=None.*compatible, same, any"),
         ({"settings": {}}, "ModelSettings"),

@@ -43,11 +43,11 @@ class Echo:
 
 
 def a_refund(**options: Any) -> Tool:
-    @tool(**{"name": "refund", "key": ("order", "cents"), "reconcile": look} | options)
     def refund(order: str, cents: int) -> None:
         """Refund an order."""
 
-    return refund
+    settings: dict[str, Any] = {"key": ("order", "cents"), "reconcile": look}
+    return tool(**settings | options)(refund)
 
 
 def a_search() -> Tool:

@@ -124,7 +124,7 @@ def test_the_schema_says_what_the_function_takes() -> None:
 
         Args:
             items: What to send,
-                each with its count.
+                and: each with its count.
             note (str): For the parcel: at most a line.
             nobody: Names no parameter.
 
@@ -144,7 +144,7 @@ def test_the_schema_says_what_the_function_takes() -> None:
         "type": "object",
         "additionalProperties": False,
         "properties": {
-            "items": {"type": "array", "items": {"$ref": "#/$defs/Item"}, "description": "What to send, each with its count."},
+            "items": {"type": "array", "items": {"$ref": "#/$defs/Item"}, "description": "What to send, and: each with its count."},
             "note": {
                 "anyOf": [{"type": "string", "maxLength": 9}, {"type": "null"}],
                 "default": None,
@@ -206,11 +206,12 @@ import enum, json
 from typing import Literal
 from pydantic import BaseModel
 from perdure.tools import tool
-class Colour(enum.Enum): RED = "red"; BLUE = "blue"
+class Colour(enum.Enum): RED = "red"; BLUE = "blue"; GREEN = "green"; GREY = "grey"
 class Box(BaseModel):
     tags: set[str] = {"one", "two", "three", "four"}
 @tool
-def paint(box: Box, colour: Colour = Colour.RED, words: set[str] = {"a", "b", "c", "d"}, kind: Literal["x", "y"] = "x"): "Paint."
+def paint(box: Box, colour: Colour = Colour.RED, words: set[str] = {"a", "b", "c", "d"}, kind: Literal["x", "y"] = "x",
+          colours: set[Colour] = set(Colour)): "Paint."
 print(json.dumps(paint.parameters))
 print(paint.effect_key({"box": {}}).hex())
 """

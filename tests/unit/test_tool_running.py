@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -396,20 +397,25 @@ async def test_a_tool_that_ends_well_in_spite_of_being_cancelled_has_a_result() 
 
 
 async def test_a_started_tool_lives_on_when_its_handle_is_dropped() -> None:
-    ended = asyncio.Event()
+    began, ended = asyncio.Event(), asyncio.Event()
+    door: list[weakref.ref[asyncio.Future[None]]] = []
 
     @tool
     async def alone() -> None:
         own = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_soon(gc.collect)
-        asyncio.get_running_loop().call_later(0, own.set_result, None)
+        door.append(weakref.ref(own))
+        began.set()
         await own
         ended.set()
 
     alone.start(CONTEXT, alone.check({}))
+    await began.wait()
     gc.collect()
 
-    await asyncio.wait_for(ended.wait(), 30)
+    own = door[0]()
+    assert own is not None
+    own.set_result(None)
+    await ended.wait()
 
 
 async def test_a_thread_that_cannot_be_started_is_a_certain_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,8 +125,6 @@ def identity(value: Any) -> Any:
             return value
         case float() if not math.isfinite(value):
             return str(value)
-        case int() if abs(value) > canonical.MAX_INTEGER:
-            return str(int(value))
         case Decimal() if value.is_finite():
             return str(value.normalize(Context(prec=len(value.as_tuple().digits))))
         case BaseModel():

@@ -35,8 +35,8 @@ __all__ = [
     "Unknown",
     "as_tool",
     "begin",
-    "makes_coroutine",
     "is_seconds",
+    "makes_coroutine",
     "tool",
 ]
 
