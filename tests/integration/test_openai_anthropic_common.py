@@ -49,6 +49,8 @@ def messages(server: WireServer, **options: Any) -> RemoteModel:
     return Anthropic("claude-test", api_key=KEY, base_url=server.anthropic_url, **options)
 
 
+KINDS: dict[Make, Callable[..., RemoteModel]] = {responses: OpenAIResponses, chat: OpenAIChat, messages: Anthropic}
+
 every_adapter = pytest.mark.parametrize("make", [responses, chat, messages])
 streamed_and_whole = pytest.mark.parametrize("streaming", [True, False], ids=["streamed", "whole"])
 
@@ -378,7 +380,7 @@ async def test_a_client_of_ones_own_is_used_and_left_open(make: Make) -> None:
     async with WireServer(["hi"]) as server:
         lender = make(server)
         _, client = lender._connect()
-        borrower = type(lender)("other", client=client)
+        borrower = KINDS[make]("other", client=client)
         _, output = await ask(borrower)
         await borrower.aclose()
         assert not client.is_closed()
@@ -436,6 +438,5 @@ async def test_a_missing_package_says_what_to_install(make: Make, monkeypatch: p
 
 @every_adapter
 def test_a_client_excludes_what_it_brings_itself(make: Make) -> None:
-    kind = {responses: OpenAIResponses, chat: OpenAIChat, messages: Anthropic}[make]
     with pytest.raises(UsageError, match="a client brings its own key"):
-        kind("x", client=object(), api_key="y")
+        KINDS[make]("x", client=object(), api_key="y")

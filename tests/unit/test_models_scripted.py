@@ -27,7 +27,7 @@ async def play(model: Model, request: ModelRequest) -> tuple[list[Any], ModelOut
 
 
 async def test_a_script_is_played_by_position_whichever_process_asks() -> None:
-    steps = [Reply("one"), "two", lambda request: Reply(f"three of {len(request.messages)}")]
+    steps: list[Any] = [Reply("one"), "two", lambda request: Reply(f"three of {len(request.messages)}")]
 
     texts = []
     for position in (2, 0, 1):

@@ -340,9 +340,8 @@ class _Wire:
                 response = self._response("failed", [], error={"code": scenario.code or "server_error", "message": scenario.message})
                 return _frame({"type": "response.failed", "response": response, "sequence_number": 99}, "response.failed")
             case "/v1/chat/completions":
-                return _frame(
-                    {"error": {"message": scenario.message, "type": "server_error", "param": None, "code": scenario.code or None}}
-                )
+                kind = "invalid_request_error" if scenario.code and not scenario.code.isdecimal() else "server_error"
+                return _frame({"error": {"message": scenario.message, "type": kind, "param": None, "code": scenario.code or None}})
             case _:
                 error = {"type": scenario.code or "overloaded_error", "message": scenario.message}
                 return _frame({"type": "error", "error": error, "request_id": "req_wire"}, "error")
