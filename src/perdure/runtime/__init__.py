@@ -1,0 +1,1 @@
+"""Running agents: the runtime, the driver of one session, live handles and the catalogue."""

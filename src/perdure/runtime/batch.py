@@ -1,0 +1,156 @@
+"""One commit under way: what was decided, and what it means for the store's other rows."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from ..core import checkpoint as checkpoints
+from ..core.checkpoint import Checkpoint, phase
+from ..core.commands import Command
+from ..core.decider import apply
+from ..core.draft import Draft
+from ..core.entries import EffectSettled, Entry, Failure, OperationEnded, SubmissionRefused, TurnEnded
+from ..core.errors import Refused
+from ..core.journal import SALT_BYTES, Sealed, seal
+from ..store.base import Catalogue, Claim, Commit, EffectRow, InboxRow, Loaded, SessionStatus, StoredBlob
+
+__all__ = ["Batch", "seal_all"]
+
+
+def seal_all(entries: list[Entry], *, chain: bytes, session_id: str) -> tuple[Sealed, ...]:
+    """Entries as rows, each chained to the one before."""
+    sealed: list[Sealed] = []
+    for entry in entries:
+        sealed.append(seal(entry, chain=chain, session_id=session_id, salt=secrets.token_bytes(SALT_BYTES)))
+        chain = sealed[-1].chain
+    return tuple(sealed)
+
+
+class Batch:
+    """Decisions of one commit. Nothing here waits, and nothing is durable before the store says so."""
+
+    def __init__(self, head: Loaded, checkpoint: Checkpoint, *, now: int) -> None:
+        self.head = head
+        self.before = checkpoint
+        self.draft = Draft(checkpoint)
+        self.now = now
+        self.consumed: dict[str, int] = {}
+        self.settled: dict[str, int] = {}
+        self.blobs: dict[str, StoredBlob] = {}
+        self._effects: list[EffectRow] = []
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint behind what was decided so far."""
+        return self.draft.checkpoint
+
+    @property
+    def entries(self) -> list[Entry]:
+        """What was decided so far."""
+        return self.draft.entries
+
+    def apply(self, command: Any) -> tuple[Entry, ...]:
+        """Decide a command. Raises a `Refused`, and changes nothing, where the state says no."""
+        effects_before = self._open_effects()
+        written = apply(self.draft, command)
+        for entry in written:
+            match entry:
+                case TurnEnded():
+                    self.settled[entry.submission] = entry.seq
+                case OperationEnded(final=True) if entry.attempt:
+                    key = effects_before.get(entry.operation)
+                    if key:
+                        self._effects.append(EffectRow(effect_key=key, seq=entry.seq, state=entry.status))
+        return written
+
+    def _open_effects(self) -> dict[str, bytes]:
+        turn = self.checkpoint.turn
+        if turn is None:
+            return {}
+        return {item.id: effect_key(item.plan.name, item.plan.effect_key) for item in turn.operations if item.plan.effect_key}
+
+    def settle_effect(self, key: bytes, receipt: int, status: str) -> None:
+        """An uncertain effect of an operation that is closed is known now."""
+        self._effects.append(EffectRow(effect_key=key, seq=receipt, state=status))
+
+    def take(self, command: Command, decided: Any) -> bool:
+        """Decide a submission; where the state refuses it, say so in the journal. False: it is not its time."""
+        try:
+            written = self.apply(decided)
+        except Refused as refusal:
+            failure = Failure(code=str(refusal.facts.get("reason", refusal.code)), message=refusal.message)
+            seq = self.draft.write(SubmissionRefused(submission=command.submission, failure=failure, actor=command.actor), command.at)
+            self.consumed[command.submission] = self.settled[command.submission] = seq
+            return True
+        if written:
+            self.consumed[command.submission] = written[0].seq
+        return bool(written)
+
+    def commit(
+        self,
+        *,
+        holder: str | None,
+        claim: Claim | None = None,
+        release: bool = False,
+        inbox_head: int | None = None,
+        status: SessionStatus | None = None,
+        wake_at: int | None = None,
+        received: tuple[InboxRow, ...] = (),
+    ) -> Commit:
+        """The whole as the store takes it. ``status`` None leaves the catalogue's columns alone.
+
+        Raises `LimitExceeded` where an entry or the checkpoint would be too large.
+        """
+        row, entries, after = self.head.row, self.draft.entries, self.checkpoint
+        progress = any(
+            isinstance(entry, TurnEnded) or (isinstance(entry, OperationEnded) and entry.final and entry.status in ("succeeded", "failed"))
+            for entry in entries
+        )
+        effects = [*self._effects]
+        for entry in entries:
+            if isinstance(entry, EffectSettled) and (key := self._asked(entry.operation)):
+                effects.append(EffectRow(effect_key=key, seq=entry.seq, state=entry.status))
+        return Commit(
+            no=row.no,
+            version=row.version,
+            fence=row.fence,
+            holder=holder,
+            at=self.now,
+            entries=seal_all(entries, chain=self.head.chain, session_id=row.session_id),
+            checkpoint=checkpoints.encode(after) if entries else None,
+            consumed=tuple(self.consumed.items()),
+            settled=tuple(self.settled.items()),
+            received=received,
+            effects=tuple(effects),
+            blobs=tuple(self.blobs.values()),
+            catalogue=None
+            if status is None
+            else Catalogue(status=status, wake_at=wake_at, title=after.title, labels=after.labels, agent=after.agent),
+            claim=claim,
+            release=release,
+            progress=progress,
+            inbox_head=inbox_head,
+        )
+
+    def _asked(self, operation: str) -> bytes | None:
+        """The effect key of an operation that a person settled while its turn was open."""
+        turn = self.before.turn
+        item = turn.operation(operation) if turn is not None else None
+        return effect_key(item.plan.name, item.plan.effect_key) if item is not None and item.plan.effect_key else None
+
+
+def effect_key(name: str, selected: str) -> bytes:
+    """A tool's effects share a prefix; ``selected`` is the hex digest of what its key selects."""
+    return name.encode() + b"\x00" + bytes.fromhex(selected)
+
+
+def parked_status(checkpoint: Checkpoint, *, pending: bool) -> SessionStatus:
+    """What a session that nobody holds is doing."""
+    match phase(checkpoint):
+        case "idle":
+            return "queued" if pending else "idle"
+        case "waiting":
+            return "waiting"
+        case _:
+            return "queued"

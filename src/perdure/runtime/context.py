@@ -1,0 +1,132 @@
+"""The messages that a model sees, read from the journal once and then kept in step with it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import overload
+
+from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, OperationEnded
+from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, decode_part
+
+__all__ = ["CONTEXT_KINDS", "Context", "Prefix", "resolve_parts"]
+
+CONTEXT_KINDS = ("message", "note_added", "operation_ended", "effect_settled")
+"""The entries that messages are made of."""
+
+Fetch = Callable[[str], Awaitable[bytes]]
+
+
+async def resolve_parts(parts: Iterable[Part], fetch: Fetch) -> tuple[Part, ...]:
+    """Parts with what was set aside back in place."""
+    return tuple([decode_part(await fetch(part.digest)) if isinstance(part, StoredPart) else part for part in parts])
+
+
+class Prefix(Sequence[Message]):
+    """The first messages of a list that only grows: a request keeps what it saw without a copy."""
+
+    __slots__ = ("_length", "_messages")
+
+    def __init__(self, messages: list[Message], length: int) -> None:
+        self._messages, self._length = messages, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
+        if isinstance(index, slice):
+            return self._messages[: self._length][index]
+        if not -self._length <= index < self._length:
+            raise IndexError(index)
+        return self._messages[index % self._length]
+
+
+class Context:
+    """Messages resolved from entries. `add` takes entries that a commit is about to hold; `accept` keeps them, `forget` drops them.
+
+    ``calls`` are those of the latest answer, by id.
+    """
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+        self._messages: list[Message] = []
+        self._receipts: dict[int, tuple[Part, ...]] = {}
+        self._notes: list[Message] = []
+        self._foreign: set[str] = set()
+        self.calls: dict[str, ToolCall] = {}
+        self._mark: tuple[int, tuple[Message, ...]] = (0, ())
+
+    async def add(self, entries: Iterable[Entry]) -> None:
+        """Take the messages in further entries, in journal order."""
+        for entry in entries:
+            match entry:
+                case OperationEnded() | EffectSettled():
+                    self._receipts[entry.seq] = entry.parts
+                case MessageAdded():
+                    self._append(await self._message(entry))
+                case NoteAdded():
+                    self._notes.append(Message(role="user", parts=(Text(f"[note] {entry.text}"),), seq=entry.seq, at=entry.at))
+                    self._place_notes()
+
+    def accept(self) -> None:
+        """What was added is committed."""
+        self._mark = (len(self._messages), tuple(self._notes))
+        if not (self._messages and self._messages[-1].tool_calls):
+            self._receipts.clear()
+
+    def forget(self) -> None:
+        """Forget what was added since the last `accept`: its commit failed."""
+        del self._messages[self._mark[0] :]
+        self._notes = list(self._mark[1])
+        latest = next((message for message in reversed(self._messages) if message.role == "assistant"), None)
+        self.calls = {} if latest is None else {call.id: call for call in latest.tool_calls}
+
+    def answer_since(self, seq: int) -> str:
+        """The text of the latest answer after an entry, empty if there is none."""
+        return next((message.text for message in reversed(self._messages) if message.role == "assistant" and message.seq > seq), "")
+
+    def view(self, group: str) -> Sequence[Message]:
+        """The messages for a route of ``group``: nobody else's private parts."""
+        if self._foreign <= {group}:
+            return Prefix(self._messages, len(self._messages))
+        return [_without_private(message, group) for message in self._messages]
+
+    def _append(self, message: Message) -> None:
+        self._messages.append(message)
+        if message.role == "assistant":
+            self.calls = {call.id: call for call in message.tool_calls}
+        self._foreign.update(part.group for part in message.parts if isinstance(part, Private))
+        self._place_notes()
+
+    def _place_notes(self) -> None:
+        """A note never stands between a call and its response."""
+        if self._notes and not (self._messages and self._messages[-1].tool_calls):
+            self._messages.extend(self._notes)
+            self._notes.clear()
+
+    async def _message(self, entry: MessageAdded) -> Message:
+        if entry.role == "user":
+            parts = entry.parts
+        elif entry.role == "assistant":
+            parts = self._receipts[entry.receipt]
+        else:
+            parts = tuple(part for response in entry.responses for part in self._receipts[response.receipt])
+        return Message(
+            role=entry.role,
+            parts=await resolve_parts(parts, self._fetch),
+            position=entry.number - 1,
+            seq=entry.seq,
+            at=entry.at,
+            submission=entry.submission,
+            author=entry.author,
+        )
+
+
+def _without_private(message: Message, group: str) -> Message:
+    kept = tuple(part for part in message.parts if not (isinstance(part, Private) and part.group != group))
+    if len(kept) == len(message.parts):
+        return message
+    return Message(role=message.role, parts=kept, position=message.position, seq=message.seq, at=message.at, submission=message.submission)

@@ -1,0 +1,915 @@
+"""One session's life in this process: decide, commit, perform, and decide again.
+
+The road of every message leads through `Driver.advance`: what ended and what was sent is decided in `core.decider`, committed once, and
+only then performed. Nothing is performed that is not committed, and nothing is told to anybody before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from ..agent import Agent
+from ..agent.definition import compatible, describe, difference
+from ..core import canonical
+from ..core import checkpoint as checkpoints
+from ..core.checkpoint import Checkpoint, Operation, due, phase, startable
+from ..core.commands import Answer, Command, Interrupt, PostMessage, ReportResult
+from ..core.commands import decode as decode_command
+from ..core.entries import (
+    EffectMatch,
+    Failure,
+    OperationEnded,
+    Plan,
+    RequestClosed,
+    RequestRecord,
+    TurnCompleted,
+    TurnEnded,
+)
+from ..core.errors import DefinitionChanged, Fenced, LimitExceeded, SessionNotFound, SessionStuck, StoreCorrupt
+from ..core.journal import open_entry
+from ..core.messages import ToolCall
+from ..core.reports import (
+    Accept,
+    AttemptEnded,
+    CallsPlanned,
+    Claimed,
+    Fail,
+    Finish,
+    PlannedCall,
+    Promote,
+    Reconciled,
+    Redefined,
+    Report,
+    StartTools,
+    StepPrepared,
+    TimePassed,
+)
+from ..core.rules import arguments_digest
+from ..models.base import Delta, Model, ModelRequest
+from ..store.base import Claim, Commit, Committed, EffectRow, Held, InboxMoved, InboxRow, Loaded, NoSession, Stale, StoredBlob
+from ..tools.policy import Allow, ApprovalCall, Ask, Deny
+from ..tools.tool import ArgumentsInvalid, Tool
+from .batch import Batch, parked_status
+from .context import CONTEXT_KINDS, Context
+from .perform import Outcome, Performer
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+__all__ = ["GUARD_DEADLINE_MS", "STUCK_CLAIMS", "Driver"]
+
+STUCK_CLAIMS = 5
+"""After so many takeovers without progress the session waits for a person."""
+
+GUARD_DEADLINE_MS = 24 * 60 * 60 * 1000
+"""How long the guard's question stands; unanswered means refused."""
+
+ELSEWHERE_MS = 250
+"""How often a session that another process runs is looked at again, besides the store's notices."""
+
+State: TypeAlias = Literal["committed", "working", "parked", "elsewhere"]
+
+_log = logging.getLogger("perdure.runtime")
+
+
+class Doing(NamedTuple):
+    """One effect that runs in this process."""
+
+    operation: Operation
+    task: asyncio.Task[None]
+
+
+class Driver:
+    """Holds one session while there is something to do, for one agent."""
+
+    def __init__(self, runtime: Runtime, session_id: str, agent: Agent) -> None:
+        self.runtime = runtime
+        self.session_id = session_id
+        self.agent = agent
+        self.store = runtime.store
+        self.clock = runtime.clock
+        self.feed = runtime.feed(session_id)
+        self.model: Model = runtime.resolve(agent)
+        self.interest = 0
+        self.error: Exception | None = None
+        self.ran_a_turn = False
+        self.forced = False
+        self.head: Loaded | None = None
+        self.checkpoint = Checkpoint()
+        self.held = False
+        self._definition = describe(agent)
+        self._fingerprint = canonical.digest(canonical.encode(self._definition))
+        self._performer: Performer | None = None
+        self._context = Context(self._blob)
+        self._read_to = 0
+        self._added = 0
+        self._rows: list[InboxRow] = []
+        self._seen_head = 0
+        self._dirty = True
+        self._moved = 0
+        self._reports: list[Outcome] = []
+        self._doing: dict[tuple[str, int, str], Doing] = {}
+        self._rulings: dict[str, Allow | Ask | Deny] = {}
+        self._judging: asyncio.Task[None] | None = None
+        self._requests: dict[str, ModelRequest] = {}
+        self._arguments: dict[int, dict[str, Any]] = {}
+        self._unsettled: list[EffectRow] = []
+        self._stored: set[str] = set()
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._grace_over = False
+
+    # ------------------------------------------------------------------------------------------------------------ the loop
+
+    async def run(self) -> None:
+        """Advance until nothing is left to do and nobody is interested. Ends with the error that made it impossible to go on."""
+        try:
+            while True:
+                state = await self.advance()
+                if state == "committed":
+                    continue
+                if state in ("parked", "elsewhere") and (not self.interest or self._stopping):
+                    return
+                if state != "working":
+                    await self.runtime.look_for_results(self.session_id)
+                await self._wait(state)
+        except BaseException:
+            self._abandon()
+            raise
+
+    @property
+    def occupied(self) -> bool:
+        """Whether the session takes a slot: its turn runs, or somebody is interested and none has run yet."""
+        return self.held or bool(self._doing) or (self.interest > 0 and not self.ran_a_turn)
+
+    def answer_of(self, ended: TurnEnded) -> str:
+        """The last answer of a turn that just ended."""
+        return self._context.answer_since(int(ended.turn[1:]))
+
+    def notice(self, *, sure: bool = True) -> None:
+        """Something may have been sent to the session. ``sure`` False: it may as well have been our own commit."""
+        if sure or not self.held:
+            self._dirty = True
+            self._wake.set()
+        elif self.runtime.notice_delay:
+            asyncio.get_running_loop().call_later(self.runtime.notice_delay, self._look, self.head)
+        else:
+            self._look(self.head)
+
+    def _look(self, head: Loaded | None) -> None:
+        if head is self.head:
+            self._dirty = True
+            self._wake.set()
+
+    def stop(self) -> None:
+        """Start nothing more; what runs may end."""
+        self._stopping = True
+        self._wake.set()
+
+    def stop_now(self) -> None:
+        """The grace is over: what still runs is cancelled, and its outcome committed as it is known."""
+        self._stopping = self._grace_over = True
+        self._wake.set()
+
+    async def advance(self) -> State:
+        """At most one commit: everything that is known now, and the intents that follow from it."""
+        if not self.held:
+            found = await self._find()
+            if found is not None:
+                return found
+        elif self._dirty:
+            await self._read_inbox()
+        if self.held and self._must_cancel():
+            await self._cancel_all()
+        batch, claim = await self._decide()
+        if claim is None and not batch.entries and not self._may_release(batch):
+            self._forget_draft()
+            return "working"
+        return await self._commit(batch, claim)
+
+    async def _wait(self, state: State) -> None:
+        until = self._next_moment(state)
+        if self._wake.is_set() or self._reports:
+            self._wake.clear()
+            return
+        if until is None:
+            await self._wake.wait()
+        else:
+            timer = asyncio.ensure_future(self.clock.sleep_until(until))
+            waker = asyncio.ensure_future(self._wake.wait())
+            try:
+                await asyncio.wait([timer, waker], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                timer.cancel()
+                waker.cancel()
+        self._wake.clear()
+
+    def _next_moment(self, state: State) -> int | None:
+        moments = [row.not_before for row in self._rows if row.not_before is not None and row.not_before > self.clock.now()]
+        turn = self.checkpoint.turn
+        if state == "elsewhere":
+            moments.append(self.clock.now() + ELSEWHERE_MS)
+        elif turn is not None:
+            moments += [item.deadline for item in turn.requests if item.deadline]
+            moments += [item.not_before for item in turn.operations if item.status == "ready" and item.not_before]
+        return min(moments, default=None)
+
+    # ------------------------------------------------------------------------------------------------------- what is known
+
+    async def _find(self) -> State | None:
+        """Read the session. None: there is something to do, and it is free."""
+        head = await self.store.load(self.session_id)
+        if head is None:
+            return "parked"
+        row = head.row
+        if row.status == "deleted":
+            raise SessionNotFound(f"the session {self.session_id!r} was deleted", hint="its id can't be used again")
+        self._take_head(head)
+        if row.holder is not None and head.holder_alive:
+            return "elsewhere"
+        if row.status == "stuck" and not self.forced:
+            raise _stuck(self.session_id)
+        await self._read_inbox()
+        if not self._something_to_do(head.now):
+            return "parked"
+        if row.holder is not None and row.claims >= STUCK_CLAIMS and not self.forced:
+            await self._park_stuck(head)
+        await self._catch_up()
+        return None
+
+    def _take_head(self, head: Loaded) -> None:
+        self.head = head
+        self.runtime.known(head.row.no, self.session_id)
+        self.checkpoint = checkpoints.decode(head.row.checkpoint)
+        self._seen_head = head.row.inbox_head
+        if self._performer is None:
+            self._performer = Performer(
+                session_id=self.session_id,
+                owner=self.checkpoint.identity.owner,
+                store_id=self.store.store_id,
+                secret=self.store.secret,
+                clock=self.clock,
+                deltas=self._delta,
+                late=self._late,
+            )
+
+    def _something_to_do(self, now: int) -> bool:
+        where = phase(self.checkpoint)
+        if where not in ("idle", "waiting"):
+            return True
+        if any(row.kind != PostMessage.kind for row in self._rows):
+            return True
+        turn = self.checkpoint.turn
+        if turn is not None:
+            return any(0 < item.deadline <= now for item in turn.requests)
+        return any(self._is_due(row, now) for row in self._rows)
+
+    @staticmethod
+    def _is_due(row: InboxRow, now: int) -> bool:
+        return row.not_before is None or row.not_before <= now
+
+    async def _park_stuck(self, head: Loaded) -> None:
+        batch = Batch(head, self.checkpoint, now=head.now)
+        claim = Claim(runner=self.runtime.runner_id)
+        await self.store.commit(batch.commit(holder=None, claim=claim, release=True, status="stuck"))
+        raise _stuck(self.session_id)
+
+    async def _read_inbox(self) -> None:
+        assert self.head is not None
+        self._dirty = False
+        self._rows = await self.store.inbox(self.head.row.no)
+        self._seen_head = max([self._seen_head, *(row.arrival for row in self._rows)])
+
+    async def _catch_up(self) -> None:
+        """Read the messages that this process has not seen, and the effects whose outcome is unknown."""
+        assert self.head is not None
+        no, version = self.head.row.no, self.head.row.version
+        if self._read_to < version:
+            rows = await self.store.entries(no, after=self._read_to, kinds=CONTEXT_KINDS)
+            await self._context.add([open_entry(row) for row in rows])
+            self._context.accept()
+            self._read_to = version
+        self._unsettled = await self.store.effects(no, state="uncertain")
+
+    async def _blob(self, digest: str) -> bytes:
+        for _, blobs in self._reports:
+            for blob in blobs:
+                if blob.digest == digest:
+                    return blob.data
+        stored = await self.store.blob(self.checkpoint.root, digest)
+        if stored is None:
+            raise StoreCorrupt(f"the content {digest[:12]}… that a message refers to is missing", hint="run `perdure verify`")
+        return stored.data
+
+    # ------------------------------------------------------------------------------------------------------------ deciding
+
+    async def _decide(self) -> tuple[Batch, Claim | None]:
+        """Receipts, then what people ask for, then what follows. The order of entries in a commit is the order of this function."""
+        assert self.head is not None
+        head = self.head
+        now = max(self.clock.now(), head.now)
+        batch = Batch(head, self.checkpoint, now=now)
+        claim = None
+        if not self.held:
+            claim = Claim(runner=self.runtime.runner_id)
+            await self._take_over(batch, head)
+        fence = head.row.fence + (claim is not None)
+        for report, blobs in self._reports:
+            batch.blobs.update({blob.digest: blob for blob in blobs})
+            batch.apply(report)
+        for row in self._rows:
+            if row.kind != PostMessage.kind:
+                await self._take_control(batch, row)
+        batch.apply(TimePassed(at=now))
+        await self._sync(batch)
+        await self._plan_calls(batch, fence)
+        await self._go_on(batch, fence)
+        return batch, claim
+
+    async def _take_over(self, batch: Batch, head: Loaded) -> None:
+        turn = self.checkpoint.turn
+        if turn is None:
+            return
+        await self._check_definition(batch)
+        lost = head.row.holder is not None or any(item.status == "started" for item in turn.operations)
+        batch.apply(Claimed(fence=head.row.fence + 1, on_restart=self.agent.on_restart, takeover=lost, at=batch.now))
+        self._promote_steers(batch)
+
+    async def _check_definition(self, batch: Batch) -> None:
+        turn = self.checkpoint.turn
+        assert turn is not None
+        if turn.definition == self._fingerprint:
+            return
+        old = canonical.decode(await self._blob(turn.definition))
+        changed = difference(old, self._definition)
+        reasons: tuple[str, ...] = changed if self.agent.on_change == "same" else ()
+        if self.agent.on_change == "compatible":
+            open_calls = [item for item in turn.tools if item.status != "ended"]
+            arguments = []
+            for item in open_calls:
+                tool = self.agent.tool(item.plan.name)
+                if tool is not None:
+                    arguments.append((tool, await self._arguments_of(item)))
+            reasons = compatible(old, self._definition, open_tools={item.plan.name for item in open_calls}, open_arguments=arguments)
+        if reasons:
+            raise DefinitionChanged(
+                f"the unfinished turn {turn.id} of {self.session_id!r} can't go on under this definition of {self.agent.name!r}: "
+                + "; ".join(reasons),
+                hint='finish it with the old code, interrupt it, or set on_change="any"',
+                difference=changed,
+                reasons=reasons,
+            )
+        batch.apply(Redefined(new=self._fingerprint, difference=changed, at=batch.now))
+        self._keep(batch, canonical.encode(self._definition))
+
+    async def _take_control(self, batch: Batch, row: InboxRow) -> None:
+        command = _decode(row)
+        match command:
+            case ReportResult():
+                await self._take_result(batch, command)
+            case Interrupt() | Answer():
+                batch.take(command, command)
+            case _:
+                raise StoreCorrupt(f"the submission {row.submission_id!r} is of the unknown kind {row.kind!r}")
+        if command.submission in batch.consumed:
+            batch.settled.setdefault(command.submission, batch.consumed[command.submission])
+        self._promote_steers(batch)
+
+    async def _take_result(self, batch: Batch, command: ReportResult) -> None:
+        await take_result(self, batch, command, self._unsettled)
+
+    def response(self, operation: Operation, command: ReportResult) -> Outcome:
+        """A reported result as a receipt's parts."""
+        assert self._performer is not None
+        parts, blobs = self._performer.response(operation, command.result, is_error=command.is_error)
+        return AttemptEnded(operation=operation.id, attempt=command.attempt, status="succeeded", parts=parts, at=command.at), blobs
+
+    async def receipt(self, seq: int) -> OperationEnded:
+        """A stored receipt."""
+        assert self.head is not None
+        rows = await self.store.entries(self.head.row.no, after=seq - 1, before=seq + 1)
+        entry = open_entry(rows[0])
+        assert isinstance(entry, OperationEnded)
+        return entry
+
+    def _promote_steers(self, batch: Batch) -> None:
+        """A turn that ends otherwise than by completing leaves its undelivered steers to the queue, in the same commit."""
+        if not any(isinstance(entry, TurnEnded) and not isinstance(entry, TurnCompleted) for entry in batch.entries):
+            return
+        promoted = {getattr(entry, "submission", "") for entry in batch.entries if entry.kind == "queue_changed"}
+        for row in self._rows:
+            if row.kind == PostMessage.kind and row.submission_id not in batch.consumed and row.submission_id not in promoted:
+                command = _decode(row)
+                if isinstance(command, PostMessage) and command.deliver == "steer":
+                    batch.apply(Promote(submission=row.submission_id, at=batch.now))
+
+    async def _sync(self, batch: Batch) -> None:
+        """Let the context see what the batch decided so far."""
+        await self._context.add(batch.entries[self._added :])
+        self._added = len(batch.entries)
+
+    async def _go_on(self, batch: Batch, fence: int) -> None:
+        """Everything that follows by itself, up to the next effects."""
+        while True:
+            await self._sync(batch)
+            self._promote_steers(batch)
+            self._deliver_steers(batch)
+            where, turn = phase(batch.checkpoint), batch.checkpoint.turn
+            if where == "completing":
+                batch.apply(Finish(at=batch.now))
+            elif where == "idle":
+                if self._stopping or not self._next_turn(batch):
+                    return
+            elif where == "tools" and turn is not None and not self._stopping:
+                if not await self._start_tools(batch, fence):
+                    return
+            elif where == "model" and turn is not None and not self._stopping:
+                running = turn.model
+                if running is not None and (running.status == "started" or running.not_before > batch.now):
+                    return
+                await self._sync(batch)
+                self._prepare_step(batch, fence)
+                if batch.checkpoint.turn is not None:
+                    return
+            else:
+                return
+
+    def _deliver_steers(self, batch: Batch) -> None:
+        if batch.checkpoint.turn is None:
+            return
+        for row in self._rows:
+            if row.kind == PostMessage.kind and row.submission_id not in batch.consumed and self._is_due(row, batch.now):
+                command = _decode(row)
+                if (
+                    isinstance(command, PostMessage)
+                    and command.deliver == "steer"
+                    and batch.take(command, self._accept(command, batch.now))
+                ):
+                    batch.settled[command.submission] = batch.consumed[command.submission]
+
+    def _next_turn(self, batch: Batch) -> bool:
+        for row in self._rows:
+            if row.kind == PostMessage.kind and row.submission_id not in batch.consumed and self._is_due(row, batch.now):
+                command = _decode(row)
+                assert isinstance(command, PostMessage)
+                self._keep(batch, canonical.encode(self._definition))
+                return batch.take(command, self._accept(command, batch.now))
+        return False
+
+    def _accept(self, post: PostMessage, now: int) -> Accept:
+        return Accept(post=post, agent=self.agent.name, definition=self._fingerprint, limits=self.agent.limits, at=now)
+
+    def _prepare_step(self, batch: Batch, fence: int) -> None:
+        turn = batch.draft.turn
+        agent = self.agent
+        instructions = self._keep(batch, agent.instructions.encode(), "text/plain")
+        tools = self._keep(batch, canonical.encode(agent.specs))
+        settings = self._keep(batch, canonical.encode(agent.settings))
+        checkpoint = batch.checkpoint
+        facts = (self.model.name, checkpoint.context, checkpoint.epoch, instructions, tools, settings)
+        record = RequestRecord(
+            route=self.model.name,
+            context=checkpoint.context,
+            epoch=checkpoint.epoch,
+            instructions=instructions,
+            tools=tools,
+            settings=settings,
+            digest=canonical.short_digest(*facts),
+        )
+        request = ModelRequest(
+            instructions=agent.instructions,
+            messages=self._context.view(self.model.group),
+            tools=agent.specs,
+            settings=agent.settings,
+            route=self.model.name,
+            step=turn.step,
+            session_id=self.session_id,
+        )
+        batch.apply(StepPrepared(request=record, fence=fence, at=batch.now))
+        if batch.checkpoint.turn is not None and batch.checkpoint.turn.model is not None:
+            self._requests = {batch.checkpoint.turn.model.id: request}
+
+    def _keep(self, batch: Batch, data: bytes, media_type: str = "application/json") -> str:
+        """Content that entries refer to, stored once."""
+        digest = canonical.digest(data)
+        if digest not in self._stored:
+            batch.blobs[digest] = StoredBlob(digest=digest, media_type=media_type, data=data)
+        return digest
+
+    # ------------------------------------------------------------------------------------------------------- planning calls
+
+    async def _plan_calls(self, batch: Batch, fence: int) -> None:
+        turn = batch.checkpoint.turn
+        if turn is None or not turn.unplanned or self._stopping:
+            return
+        if self.agent.policy.is_callable and not self._rulings:
+            # What is known is committed before the user's policy runs.
+            if not batch.entries and self._judging is None:
+                self._judging = asyncio.create_task(self._judge(batch.checkpoint))
+            return
+        calls = self._context.calls
+        planned = [await self._planned(batch, calls[call.id]) for call in turn.unplanned]
+        batch.apply(CallsPlanned(calls=tuple(planned), fence=fence, at=batch.now))
+
+    async def _judge(self, checkpoint: Checkpoint) -> None:
+        """Ask the user's policy about every call that could run."""
+        turn = checkpoint.turn
+        assert turn is not None
+        rulings: dict[str, Allow | Ask | Deny] = {}
+        for index, unplanned in enumerate(turn.unplanned):
+            call = self._context.calls[unplanned.id]
+            tool = self.agent.tool(call.name)
+            ruling: Allow | Ask | Deny = Allow()
+            if tool is not None and _fits(tool, call.arguments):
+                ruling = await self.agent.policy.decide(
+                    ApprovalCall(
+                        name=call.name,
+                        arguments=call.arguments,
+                        effect=tool.effect,
+                        session_id=self.session_id,
+                        turn=turn.id,
+                        operation=f"{turn.id}.{turn.step}.{turn.ordinal + index}",
+                        call=call.id,
+                        owner=checkpoint.identity.owner,
+                        agent=self.agent.name,
+                    )
+                )
+            rulings[call.id] = ruling
+        self._rulings, self._judging = rulings, None
+        self._wake.set()
+
+    async def _planned(self, batch: Batch, call: ToolCall) -> PlannedCall:
+        """A call with what its tool, the policy and earlier effects say of it."""
+        tool = self.agent.tool(call.name)
+        plan = Plan(kind="tool", name=call.name, call=call.id, arguments=arguments_digest(call.arguments))
+        if tool is None:
+            known = ", ".join(tool.name for tool in self.agent.tools) or "none"
+            return _rejected(plan, f"there is no tool {call.name!r}; available: {known}", "unknown_tool")
+        try:
+            tool.check(call.arguments)
+        except ArgumentsInvalid as error:
+            return _rejected(plan, str(error), "invalid_arguments")
+        key = tool.effect_key(call.arguments)
+        plan = Plan(
+            kind="tool",
+            name=call.name,
+            call=call.id,
+            arguments=plan.arguments,
+            effect=tool.effect,
+            effect_key="" if tool.effect == "pure" else key[len(call.name.encode()) + 1 :].hex(),
+            exclusive=tool.exclusive,
+            reconcile=tool.reconcile is not None,
+            ask_when_uncertain=tool.on_uncertain == "ask",
+        )
+        policy = self.agent.policy
+        ruling = self._rulings.get(call.id, Allow()) if policy.is_callable else policy.static(call.name)
+        if isinstance(ruling, Deny):
+            words = "not executed: the policy denies it" + (f": {ruling.reason}" if ruling.reason else "")
+            return _rejected(plan, words, "denied")
+        match = await self._guard_match(plan, key)
+        if match is not None and tool.guard == "replay":
+            receipt = await self.receipt(match.seq)
+            response: Any = getattr(receipt.parts[0], "response", None) if receipt.parts else None
+            return PlannedCall(plan=plan, verdict="replay", response=response)
+        if match is not None and tool.guard == "ask":
+            plan = msgspec.structs.replace(plan, match=match)
+            words = f"an earlier call of {call.name} with the same effect has an unknown outcome"
+            return PlannedCall(plan=plan, verdict="ask", reason=words, deadline=batch.now + GUARD_DEADLINE_MS)
+        if isinstance(ruling, Ask):
+            seconds = ruling.deadline_seconds if ruling.deadline_seconds is not None else self.agent.approval_timeout
+            deadline = 0 if seconds is None else batch.now + round(seconds * 1000)
+            return PlannedCall(plan=plan, verdict="ask", reason=ruling.reason, deadline=deadline, default=ruling.default)
+        return PlannedCall(plan=plan)
+
+    async def _guard_match(self, plan: Plan, key: bytes) -> EffectMatch | None:
+        """The latest effect of unknown outcome that a call would repeat."""
+        if plan.effect == "pure":
+            return None
+        for row in reversed(self._unsettled):
+            if row.effect_key == key:
+                receipt = await self.receipt(row.seq)
+                return EffectMatch(operation=receipt.operation, seq=row.seq, state=row.state)
+        return None
+
+    async def _start_tools(self, batch: Batch, fence: int) -> bool:
+        """Start what may start. False: effects run now, or nothing can start."""
+        turn = batch.draft.turn
+        before = len(batch.entries)
+        for item in startable(turn):
+            if item.edited or item.attempt:
+                await self._refuse_unfit(batch, item)
+        if any(isinstance(entry, OperationEnded) for entry in batch.entries[before:]):
+            return True
+        batch.apply(StartTools(fence=fence, at=batch.now))
+        return False
+
+    async def _refuse_unfit(self, batch: Batch, item: Operation) -> None:
+        """Arguments that a person edited are checked like a model's."""
+        tool = self.agent.tool(item.plan.name)
+        problem = f"there is no tool {item.plan.name!r} any more"
+        if tool is not None:
+            try:
+                tool.check(await self._arguments_of(item, batch))
+                return
+            except ArgumentsInvalid as error:
+                problem = str(error)
+        failure = Failure(code="invalid_arguments", message=problem)
+        batch.apply(AttemptEnded(operation=item.id, attempt=0, status="failed", failure=failure, at=batch.now))
+
+    async def _arguments_of(self, item: Operation, batch: Batch | None = None) -> Any:
+        """What a call runs with: as a person edited it, else as the model wrote it."""
+        if not item.edited:
+            return self._context.calls[item.plan.call].arguments
+        if item.edited not in self._arguments:
+            entry = next((entry for entry in (batch.entries if batch else []) if entry.seq == item.edited), None)
+            if entry is None:
+                assert self.head is not None
+                entry = open_entry((await self.store.entries(self.head.row.no, after=item.edited - 1, before=item.edited + 1))[0])
+            assert isinstance(entry, RequestClosed)
+            self._arguments[item.edited] = entry.arguments or {}
+        return self._arguments[item.edited]
+
+    # ----------------------------------------------------------------------------------------------------------- committing
+
+    def _may_release(self, batch: Batch) -> bool:
+        """Whether nothing runs and nothing is left that this process could do now."""
+        if not self.held or self._doing or self._judging is not None:
+            return False
+        where = phase(batch.checkpoint)
+        return where in ("idle", "waiting") or self._stopping
+
+    async def _commit(self, batch: Batch, claim: Claim | None) -> State:
+        assert self.head is not None
+        taken = len(self._reports)
+        where = phase(batch.checkpoint)
+        running = bool(due(batch.checkpoint)) or self._judging is not None
+        release = not running and (where in ("idle", "waiting") or (self._stopping and not self._doing))
+        ended = any(isinstance(entry, TurnEnded) for entry in batch.entries)
+        named = self._seen_head if (release or ended) and self._moved < 3 else None
+        if named is None and self._moved >= 3:
+            release = False
+        changed = claim is not None or release or ended or any(entry.kind == "turn_started" for entry in batch.entries)
+        pending = [row for row in self._rows if row.submission_id not in batch.consumed]
+        status = parked_status(batch.checkpoint, pending=bool(pending)) if release else "running"
+        try:
+            commit = batch.commit(
+                holder=None if claim is not None else self.runtime.runner_id,
+                claim=claim,
+                release=release,
+                inbox_head=named,
+                status=status if changed else None,
+                wake_at=self._wake_at(batch, pending) if release else None,
+            )
+        except LimitExceeded as error:
+            self._forget_draft()
+            self._shrink(error)
+            return "committed"
+        answer = await self.store.commit(commit)
+        match answer:
+            case Committed():
+                await self._committed(batch, commit, answer, taken)
+                return "committed"
+            case InboxMoved():
+                self._moved += 1
+                self._forget_draft()
+                self._seen_head = answer.inbox_head
+                await self._read_inbox()
+                return "committed"
+            case Held():
+                self._forget_draft()
+                return "elsewhere"
+            case Stale() if not self.held:
+                self._forget_draft()
+                return "committed"
+            case Stale() | NoSession():
+                raise Fenced(
+                    f"the session {self.session_id!r} was taken over; this process's work on it ends",
+                    hint="its new holder goes on; results that arrive here are handed to it",
+                )
+            case _:
+                raise AssertionError(f"a driver's commit can't be answered with {answer}")
+
+    def _wake_at(self, batch: Batch, pending: list[InboxRow]) -> int | None:
+        where, turn = phase(batch.checkpoint), batch.checkpoint.turn
+        if where == "idle":
+            return min((row.not_before or row.at for row in pending), default=None)
+        if where == "waiting" and turn is not None:
+            return min((item.deadline for item in turn.requests if item.deadline), default=None)
+        return batch.now
+
+    async def _committed(self, batch: Batch, commit: Commit, answer: Committed, taken: int) -> None:
+        assert self.head is not None
+        self._moved = 0
+        holder = None if commit.release else self.runtime.runner_id
+        row = msgspec.structs.replace(
+            self.head.row, version=answer.version, fence=answer.fence, holder=holder, inbox_head=answer.inbox_head, claims=0, status="idle"
+        )
+        chain = commit.entries[-1].chain if commit.entries else self.head.chain
+        self.head = msgspec.structs.replace(self.head, row=row, chain=chain, now=batch.now)
+        self.checkpoint = batch.checkpoint
+        self.held = not commit.release
+        self.forced = False
+        await self._sync(batch)
+        self._context.accept()
+        self._added = 0
+        self._read_to = answer.version
+        del self._reports[:taken]
+        self._rows = [item for item in self._rows if item.submission_id not in batch.consumed]
+        self._stored.update(batch.blobs)
+        if answer.inbox_head != self._seen_head:
+            self._seen_head = answer.inbox_head
+            self._dirty = True
+            self._wake.set()
+        self._note_effects(commit)
+        turn = self.checkpoint.turn
+        if turn is None or not turn.unplanned:
+            self._rulings = {}
+        if any(entry.kind == "turn_started" for entry in batch.entries):
+            self.ran_a_turn = True
+        self._start_due()
+        self.feed.publish(batch.entries)
+        self.runtime.settled(self, batch)
+
+    def _note_effects(self, commit: Commit) -> None:
+        for effect in commit.effects:
+            self._unsettled = [row for row in self._unsettled if (row.effect_key, row.seq) != (effect.effect_key, effect.seq)]
+            if effect.state == "uncertain":
+                self._unsettled.append(effect)
+
+    def _forget_draft(self) -> None:
+        self._context.forget()
+        self._added = 0
+
+    def _shrink(self, error: LimitExceeded) -> None:
+        """What is too large to keep becomes a failure that says so."""
+        if not self._reports:
+            raise error
+        failure = Failure(code=error.code, message=str(error))
+        shrunk: list[Outcome] = []
+        for report, _ in self._reports:
+            if isinstance(report, AttemptEnded) and report.parts:
+                operation = self.checkpoint.turn.operation(report.operation) if self.checkpoint.turn is not None else None
+                if operation is not None and operation.plan.kind == "model":
+                    report = msgspec.structs.replace(report, status="failed", parts=(), failure=failure, usage=report.usage)
+                    shrunk.append((report, ()))
+                    continue
+            shrunk.append((Fail(failure=failure, at=report.at), ()))  # type: ignore[arg-type]
+        self._reports = shrunk
+
+    # ----------------------------------------------------------------------------------------------------------- performing
+
+    def _start_due(self) -> None:
+        """Make what runs here what the checkpoint says should run."""
+        wanted = {(item.id, item.attempt, item.status): item for item in due(self.checkpoint)}
+        for key in [key for key in self._doing if key not in wanted]:
+            self._doing.pop(key).task.cancel()
+        for key, item in wanted.items():
+            if key not in self._doing:
+                work = self._reconcile(item) if item.status == "unknown" else self._perform(item)
+                self._doing[key] = Doing(
+                    item, asyncio.create_task(self._report(key, work), name=f"{self.session_id} {item.id}#{item.attempt}")
+                )
+
+    async def _report(self, key: tuple[str, int, str], work: Coroutine[Any, Any, Outcome]) -> None:
+        outcome = await work
+        if self._doing.pop(key, None) is not None:
+            self._reports.append(outcome)
+            self._wake.set()
+
+    async def _perform(self, item: Operation) -> Outcome:
+        assert self._performer is not None
+        if item.plan.kind == "model":
+            return await self._performer.model(item, self.model, self._requests[item.id])
+        tool = self.agent.tool(item.plan.name)
+        if tool is None:
+            failure = Failure(code="unknown_tool", message=f"there is no tool {item.plan.name!r} any more")
+            return AttemptEnded(operation=item.id, attempt=item.attempt, status="failed", failure=failure, at=self.clock.now()), ()
+        return await self._performer.tool(item, self.agent, tool, await self._arguments_of(item))
+
+    async def _reconcile(self, item: Operation) -> Outcome:
+        assert self._performer is not None
+        tool = self.agent.tool(item.plan.name)
+        report, blobs = await self._performer.reconcile(item, self.agent, tool, await self._arguments_of(item) if tool else {})
+        if isinstance(report, Reconciled) and self.head is not None:
+            report = msgspec.structs.replace(report, fence=self.head.row.fence)
+        return report, blobs
+
+    def _must_cancel(self) -> bool:
+        """Whether somebody wants what runs to stop."""
+        if not self._doing and self._judging is None:
+            return False
+        if self._grace_over:
+            return True
+        for row in self._rows:
+            if row.kind == Interrupt.kind:
+                command = _decode(row)
+                turn = self.checkpoint.turn
+                if turn is not None and isinstance(command, Interrupt) and command.turn in ("", turn.id):
+                    return True
+        return False
+
+    async def _cancel_all(self) -> None:
+        """Stop what runs, and keep what is known of it."""
+        if self._judging is not None:
+            self._judging.cancel()
+            self._judging = None
+        doing = list(self._doing.values())
+        for item in doing:
+            item.task.cancel()
+        if doing:
+            await asyncio.wait([item.task for item in doing])
+        if self._stopping:
+            self._reports = [(_to_be_continued(report), blobs) for report, blobs in self._reports]
+
+    def _delta(self, delta: Delta) -> None:
+        self.feed.publish([delta])
+
+    def _late(self, operation: Operation, result: Any, is_error: bool) -> None:
+        self.runtime.report_late(self.session_id, operation.id, operation.attempt, result, is_error)
+
+    def _abandon(self) -> None:
+        """This process may not commit any more. Model calls end; calls with an outcome that only this process will know report it late."""
+        if self._judging is not None:
+            self._judging.cancel()
+        reports, self._reports = self._reports, []
+        for report, _ in reports:
+            self._hand_over(report)
+        for item in self._doing.values():
+            if item.operation.plan.kind == "tool" and item.operation.plan.effect == "external" and not self.runtime.closed:
+                item.task.add_done_callback(lambda _: self._hand_over_all())
+                self.runtime.keep(item.task)
+            else:
+                item.task.cancel()
+                self.runtime.keep(item.task)
+        self.held = False
+
+    def _hand_over_all(self) -> None:
+        reports, self._reports = self._reports, []
+        for report, _ in reports:
+            self._hand_over(report)
+
+    def _hand_over(self, report: Any) -> None:
+        if isinstance(report, AttemptEnded) and report.status in ("succeeded", "failed") and report.parts and report.attempt:
+            part = report.parts[0]
+            if hasattr(part, "response"):
+                self.runtime.report_late(
+                    self.session_id, report.operation, report.attempt, part.response, bool(getattr(part, "is_error", False))
+                )
+
+
+async def take_result(source: Any, batch: Batch, command: ReportResult, unsettled: list[EffectRow]) -> None:
+    """A reported result, for an operation that is open or for one that ended uncertain."""
+    operation = batch.draft.operation(command.operation)
+    receipt: OperationEnded | None = None
+    row: EffectRow | None = None
+    if operation is None or operation.status == "ended":
+        for row in unsettled:
+            found = await source.receipt(row.seq)
+            if (found.operation, found.attempt) == (command.operation, command.attempt):
+                receipt = found
+                break
+        part: Any = receipt.parts[0] if receipt is not None and receipt.parts else None
+        plan = Plan(kind="tool", name=getattr(part, "name", ""), call=getattr(part, "id", ""))
+        operation = Operation(id=command.operation, plan=plan)
+    report, blobs = source.response(operation, command)
+    batch.blobs.update({blob.digest: blob for blob in blobs})
+    batch.take(command, Report(command=command, parts=report.parts, receipt=receipt, at=command.at))
+    if receipt is not None and row is not None:
+        batch.settle_effect(row.effect_key, row.seq, "failed" if command.is_error else "succeeded")
+
+
+def _decode(row: InboxRow) -> Command:
+    if row.body is None:
+        raise StoreCorrupt(f"the waiting submission {row.submission_id!r} has no body", hint="run `perdure verify`")
+    return decode_command(row.kind, row.body, submission=row.submission_id, at=row.at, actor=row.actor)
+
+
+def _rejected(plan: Plan, words: str, code: str) -> PlannedCall:
+    return PlannedCall(plan=plan, verdict="reject", response=words, failure=Failure(code=code, message=words))
+
+
+def _fits(tool: Tool, arguments: Any) -> bool:
+    try:
+        tool.check(arguments)
+    except ArgumentsInvalid:
+        return False
+    return True
+
+
+def _to_be_continued(report: Any) -> Any:
+    """A graceful stop cuts an attempt off; its operation goes on elsewhere unless nobody can know what happened."""
+    if isinstance(report, AttemptEnded) and report.status == "cancelled":
+        return msgspec.structs.replace(report, final=False, failure=Failure(code="shutdown", message="its process was stopped"))
+    return report
+
+
+def _stuck(session_id: str) -> SessionStuck:
+    return SessionStuck(
+        f"the session {session_id!r} is stuck: its holder died {STUCK_CLAIMS} times without progress",
+        hint=f"see `perdure why {session_id}`, then `perdure resume {session_id} --force`",
+    )

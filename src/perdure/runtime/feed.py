@@ -1,0 +1,118 @@
+"""Who watches a session in this process: committed entries, and deltas in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from typing import TypeAlias
+
+import msgspec
+
+from ..core.entries import Entry
+from ..models.base import ReasoningDelta, TextDelta
+
+__all__ = ["Event", "Feed", "SessionOpened", "Watch"]
+
+
+class SessionOpened(msgspec.Struct, frozen=True, kw_only=True):
+    """The first event of every handle; live, without a seq. ``version`` is the last entry that existed then."""
+
+    session_id: str
+    version: int
+    created: bool
+
+
+Event: TypeAlias = SessionOpened | Entry | TextDelta | ReasoningDelta
+
+BUFFER = 4096
+"""How many events wait for a slow watcher; beyond that it reads on from the store, and misses deltas only."""
+
+
+class Watch:
+    """One watcher's place. Entries that it has no room for are found again in the store."""
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque()
+        self._news = asyncio.Event()
+        self._error: BaseException | None = None
+        self.overflowed = False
+        self.closed = False
+
+    def put(self, events: Iterable[Event]) -> None:
+        """Never waits: a slow watcher delays nobody."""
+        for event in events:
+            if len(self._events) >= BUFFER:
+                self._events.clear()
+                self.overflowed = True
+            self._events.append(event)
+        self._news.set()
+
+    def notice(self) -> None:
+        """Something may have changed in the store."""
+        self._news.set()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """No more events; ``error`` is why, if it is not the watcher's own wish."""
+        self._error = self._error or error
+        self.closed = True
+        self._news.set()
+
+    @property
+    def pending(self) -> bool:
+        """Whether events wait to be taken."""
+        return bool(self._events)
+
+    def take(self) -> list[Event]:
+        """What has come since the last time."""
+        events = list(self._events)
+        self._events.clear()
+        return events
+
+    async def wait(self) -> None:
+        """Return when there may be something. Raises what ended the feed, once everything before it was taken."""
+        if self.closed and not self._events:
+            if self._error is not None:
+                raise self._error
+            return
+        await self._news.wait()
+        self._news.clear()
+
+
+class Feed:
+    """The watchers of one session."""
+
+    def __init__(self) -> None:
+        self._watches: set[Watch] = set()
+
+    @property
+    def watched(self) -> bool:
+        """Whether anybody looks."""
+        return bool(self._watches)
+
+    def watch(self) -> Watch:
+        """A new watcher, from now on."""
+        watch = Watch()
+        self._watches.add(watch)
+        return watch
+
+    def leave(self, watch: Watch) -> None:
+        """A watcher goes."""
+        self._watches.discard(watch)
+
+    def publish(self, events: Iterable[Event]) -> None:
+        """Committed entries or deltas, to everybody."""
+        if self._watches:
+            shared = list(events)
+            for watch in self._watches:
+                watch.put(shared)
+
+    def notice(self) -> None:
+        """The store may have something new."""
+        for watch in self._watches:
+            watch.notice()
+
+    def end(self, error: BaseException | None) -> None:
+        """Everybody's stream ends with this error."""
+        for watch in self._watches:
+            watch.end(error)

@@ -1,0 +1,456 @@
+"""The process's side of everything: which sessions it works on, who waits for what, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from ..agent import Agent
+from ..core.checkpoint import decode as decode_checkpoint
+from ..core.checkpoint import phase
+from ..core.entries import Identity, TurnEnded
+from ..core.errors import CapacityExceeded, InvalidAgent, PerdureError, RuntimeClosed, TurnUnfinished, UnknownAgent, UsageError
+from ..models.base import Model
+from ..models.resolve import resolve
+from ..store.base import Store
+from .batch import Batch
+from .clock import Clock, SystemClock
+from .driver import Driver
+from .feed import Event, Feed, Watch
+from .result import Result, result_of
+from .runners import Heartbeat
+from .session import Session
+from .sessions import Input, Sessions, check_id
+from .stores import store_at
+
+__all__ = ["Runtime", "open"]
+
+_log = logging.getLogger("perdure.runtime")
+
+NOTICE_DELAY = 0.002
+"""How long a change of a session that this process holds may be its own before the inbox is read again (seconds)."""
+
+
+def open(  # noqa: A001 - the library's verb, always used as perdure.open
+    url: str | Store,
+    *,
+    model: str | Model | None = None,
+    capacity: int | None = None,
+    lease: float = 10.0,
+    grace: float = 5.0,
+    clock: Clock | None = None,
+) -> Runtime:
+    """A runtime on a store: a path or ``sqlite:///path``, ``memory://``, or a `Store`. Use it with ``async with``.
+
+    ``model`` is what agents without one of their own use. ``capacity`` is how many sessions may be worked on at once. ``lease`` (seconds)
+    is how long a process that went silent keeps its sessions; on one machine a killed process is noticed at once. ``grace`` (seconds) is
+    how long running effects may take to end when the runtime closes. Raises `InvalidURL`; entering it raises what opening the store does.
+    """
+    return Runtime(
+        url if isinstance(url, Store) else store_at(url, clock),
+        model=model,
+        capacity=capacity,
+        lease=lease,
+        grace=grace,
+        clock=clock,
+    )
+
+
+class Runtime:
+    """Runs agents on one store. It drives only sessions that it was asked to run or that are open here with an agent."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        model: str | Model | None = None,
+        capacity: int | None = None,
+        lease: float = 10.0,
+        grace: float = 5.0,
+        clock: Clock | None = None,
+    ) -> None:
+        if lease <= 0 or grace < 0:
+            raise UsageError("lease must be more than 0 seconds, and grace not less")
+        if capacity is not None and capacity < 1:
+            raise UsageError("capacity must be at least 1", hint="None is no limit")
+        self.store = store
+        self.clock: Clock = clock or SystemClock()
+        self.notice_delay = NOTICE_DELAY if clock is None else 0.0
+        self.capacity = capacity
+        self.grace = grace
+        self.closed = True
+        self.sessions = Sessions(self)
+        self._default_model = model
+        self._models: dict[str, Model] = {}
+        self._heartbeat = Heartbeat(store, self.clock, round(lease * 1000))
+        self._drivers: dict[str, Driver] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._feeds: dict[str, Feed] = {}
+        self._numbers: dict[int, str] = {}
+        self._waiters: dict[tuple[str, str], set[asyncio.Future[Result]]] = {}
+        self._background: set[asyncio.Task[Any]] = set()
+        self._unlisten: Any = None
+
+    @property
+    def runner_id(self) -> str:
+        """This process's name as a holder."""
+        return self._heartbeat.runner_id
+
+    async def __aenter__(self) -> Runtime:
+        await self.store.open()
+        self.closed = False
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self, *, grace: float | None = None) -> None:
+        """Start nothing more, let running effects end within ``grace`` seconds, commit the others as interrupted, release, and let go.
+
+        Turns that are not over go on where they were when anybody resumes them. Idempotent.
+        """
+        if self.closed:
+            return
+        tasks = [*self._tasks.values()]
+        for driver in [*self._drivers.values()]:
+            driver.stop()
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self.grace if grace is None else grace)
+            for driver in [*self._drivers.values()]:
+                driver.stop_now()
+            if late:
+                await asyncio.wait(late)
+        self.closed = True
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(RuntimeClosed("the runtime was closed before the turn ended", hint="run it again to go on"))
+        for feed in self._feeds.values():
+            feed.end(None)
+        if self._background:
+            await asyncio.wait(self._background, timeout=1.0)
+            for task in [*self._background]:
+                task.cancel()
+        if self._unlisten is not None:
+            self._unlisten()
+            self._unlisten = None
+        await self._heartbeat.retire()
+        await self.store.close()
+
+    def check_open(self) -> None:
+        """Raises `RuntimeClosed`."""
+        if self.closed:
+            raise RuntimeClosed("the runtime is not open", hint="use it inside `async with perdure.open(…) as runtime:`")
+
+    # ------------------------------------------------------------------------------------------------------------- running
+
+    async def run(
+        self,
+        agent: Agent,
+        content: Input,
+        *,
+        session: str | None = None,
+        submission: str | None = None,
+        identity: Identity | None = None,
+        owner: str = "",
+        labels: dict[str, str] | None = None,
+    ) -> Result:
+        """Send a message and wait for the end of the turn that it causes.
+
+        Idempotent in (session, submission): run again after a crash it goes on where it was, and after the end it returns the stored
+        result without a model call. ``submission`` without ``session`` names the session too; without ``submission`` an unfinished turn
+        raises `TurnUnfinished`. It waits across parks (a person's approval) and holders (another process). Cancelling it only stops the
+        waiting. Raises `CapacityExceeded`, `DefinitionChanged`, `SubmissionConflict`, `SessionStuck` and what `Sessions.send` raises;
+        a turn that fails is a `Result` that says so.
+        """
+        self.check_open()
+        session_id = session or submission or uuid.uuid4().hex
+        if submission is None and session is not None:
+            await self._refuse_unfinished(session_id)
+        identity = identity or (Identity(owner=owner) if owner else None)
+        driver = await self.engage(check_id(session_id, "a session id"), agent)
+        try:
+            sent = await self.sessions.send(session_id, content, submission=submission, agent=agent.name, identity=identity, labels=labels)
+            return await self._result_of(session_id, sent.id, sent.duplicate)
+        finally:
+            self.disengage(driver)
+
+    def run_sync(self, agent: Agent, content: Input, **options: Any) -> Result:
+        """`run` for code without an event loop: opens the runtime, runs, and closes it again. Raises `UsageError` inside a loop."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self._run_alone(agent, content, options))
+        raise UsageError("run_sync can't be used inside an event loop", hint="await run(…) there")
+
+    async def _run_alone(self, agent: Agent, content: Input, options: dict[str, Any]) -> Result:
+        async with self:
+            return await self.run(agent, content, **options)
+
+    async def stream(
+        self,
+        agent: Agent,
+        content: Input,
+        *,
+        session: str | None = None,
+        submission: str | None = None,
+        identity: Identity | None = None,
+        labels: dict[str, str] | None = None,
+    ) -> AsyncIterator[Event]:
+        """`run` as events: deltas and entries, up to and with the end of the turn."""
+        self.check_open()
+        session_id = session or submission or uuid.uuid4().hex
+        if submission is None and session is not None:
+            await self._refuse_unfinished(session_id)
+        async with self.session(session_id, agent, identity=identity, labels=labels) as handle:
+            sent = await handle.send(content, submission=submission)
+            after = 0 if sent.duplicate else None
+            async for event in handle.events(after=after):
+                yield event
+                if isinstance(event, TurnEnded) and event.submission == sent.id:
+                    return
+
+    async def _refuse_unfinished(self, session_id: str) -> None:
+        head = await self.store.load(check_id(session_id, "a session id"))
+        if head is None:
+            return
+        if phase(decode_checkpoint(head.row.checkpoint)) != "idle" or await self.store.inbox(head.row.no):
+            raise TurnUnfinished(
+                f"the session {session_id!r} has an unfinished turn",
+                hint="pass submission= to say which message is meant, or use runtime.session(…) to send one more",
+            )
+
+    async def _result_of(self, session_id: str, submission: str, duplicate: bool) -> Result:
+        waiter: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault((session_id, submission), set()).add(waiter)
+        try:
+            if duplicate and (stored := await self.sessions.result(session_id, submission)) is not None:
+                return stored
+            task = self._tasks.get(session_id)
+            if task is None:
+                return await self._stored_result(session_id, submission)
+            both: list[asyncio.Future[Any]] = [waiter, task]
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not waiter.done():
+                return await self._stored_result(session_id, submission)
+            return waiter.result()
+        finally:
+            waiting = self._waiters.get((session_id, submission), set())
+            waiting.discard(waiter)
+            if not waiting:
+                self._waiters.pop((session_id, submission), None)
+
+    async def _stored_result(self, session_id: str, submission: str) -> Result:
+        self.check_open()
+        stored = await self.sessions.result(session_id, submission)
+        if stored is None:
+            raise RuntimeClosed("the runtime was closed before the turn ended", hint="run it again to go on")
+        return stored
+
+    def session(
+        self, session_id: str, agent: Agent | None = None, *, identity: Identity | None = None, labels: dict[str, str] | None = None
+    ) -> Session:
+        """A handle on a session, for ``async with``; see `Session`.
+
+        Entering it raises `CapacityExceeded`, or `SessionNotFound` if it was deleted.
+        """
+        return Session(self, check_id(session_id, "a session id"), agent, identity=identity, labels=labels)
+
+    async def recover(self, agents: Iterable[Agent], *, session: str | None = None, force: bool = False) -> list[str]:
+        """Take up every session of these agents that somebody must look at, and work until none is left; returns their ids.
+
+        Sessions that wait for a person, or whose agent is not among them, are left alone. ``session`` takes up only that one; ``force``
+        does so even if it is stuck. A session that can't go on is logged, and stops no other; with ``session`` its error is raised.
+        """
+        self.check_open()
+        by_name = {agent.name: agent for agent in agents}
+        if session is not None:
+            return await self._recover_one(session, by_name, force)
+        done: list[str] = []
+        while True:
+            found = [item for item in await self.store.runnable(limit=100, agents=[*by_name]) if item not in done]
+            if not found:
+                return done
+            for start in range(0, len(found), self.capacity or len(found)):
+                await asyncio.gather(
+                    *(self._recover_quietly(item, by_name) for item in found[start : start + (self.capacity or len(found))])
+                )
+            done += found
+
+    async def _recover_quietly(self, session_id: str, by_name: dict[str, Agent]) -> None:
+        try:
+            await self._recover_one(session_id, by_name, force=False)
+        except PerdureError as error:
+            _log.warning("the session %s can't go on: %s", session_id, error)
+
+    async def _recover_one(self, session_id: str, by_name: dict[str, Agent], force: bool) -> list[str]:
+        info = await self.sessions.info(session_id)
+        agent = by_name.get(info.agent)
+        if agent is None:
+            raise UnknownAgent(f"the session {session_id!r} belongs to the agent {info.agent!r}", hint=f"known here: {', '.join(by_name)}")
+        driver = await self.engage(session_id, agent, force=force)
+        task = self._tasks.get(session_id)
+        self.disengage(driver)
+        driver.notice()
+        if task is not None:
+            await asyncio.wait([task])
+        if driver.error is not None:
+            raise driver.error
+        return [session_id]
+
+    # ------------------------------------------------------------------------------------------------------------- drivers
+
+    async def engage(self, session_id: str, agent: Agent, *, force: bool = False) -> Driver:
+        """Work on a session until `disengage`. Raises `CapacityExceeded`."""
+        self.check_open()
+        self._check_capacity(session_id)
+        await self._heartbeat.register(agent.name)
+        self._check_capacity(session_id)
+        if self._unlisten is None:
+            self._unlisten = self.store.changes(self._changed)
+        driver = self._drivers.get(session_id)
+        if driver is None:
+            driver = self._drivers[session_id] = Driver(self, session_id, agent)
+            driver.forced = force
+            driver.interest = 1
+            self._tasks[session_id] = asyncio.create_task(self._drive(driver), name=f"perdure {session_id}")
+        else:
+            driver.interest += 1
+        return driver
+
+    def disengage(self, driver: Driver) -> None:
+        """Nobody waits here any more. What runs goes on; a driver with nothing left to do ends."""
+        driver.interest -= 1
+        if not driver.interest:
+            driver.notice()
+
+    def _check_capacity(self, session_id: str) -> None:
+        if self.capacity is not None and session_id not in self._drivers:
+            busy = sum(driver.occupied for driver in self._drivers.values())
+            if busy >= self.capacity:
+                raise CapacityExceeded(
+                    f"{busy} sessions are worked on here, as many as capacity allows", hint="wait for one to end, or raise capacity="
+                )
+
+    async def _drive(self, driver: Driver) -> None:
+        session_id = driver.session_id
+        try:
+            await driver.run()
+        except Exception as error:
+            driver.error = error
+            self.feed(session_id).end(error)
+            waiting = [waiter for key, waiters in self._waiters.items() if key[0] == session_id for waiter in waiters if not waiter.done()]
+            for waiter in waiting:
+                waiter.set_exception(error)
+            if not waiting:
+                _log.warning("the work on %s ended: %s", session_id, error)
+        finally:
+            self._drivers.pop(session_id, None)
+            self._tasks.pop(session_id, None)
+            self._forget_feed(session_id)
+
+    def resolve(self, agent: Agent) -> Model:
+        """The model of an agent. Raises `UnknownModel`, or `InvalidAgent` if there is none."""
+        chosen = agent.model if agent.model is not None else self._default_model
+        if chosen is None:
+            raise InvalidAgent(f"the agent {agent.name!r} has no model", hint='pass model="openai:…" to Agent or perdure.open')
+        if not isinstance(chosen, str):
+            return resolve(chosen)
+        if chosen not in self._models:
+            self._models[chosen] = resolve(chosen)
+        return self._models[chosen]
+
+    # ------------------------------------------------------------------------------------------------------- news and results
+
+    def feed(self, session_id: str) -> Feed:
+        """The session's watchers here."""
+        return self._feeds.setdefault(session_id, Feed())
+
+    def leave(self, session_id: str, watch: Watch) -> None:
+        """A watcher goes."""
+        feed = self._feeds.get(session_id)
+        if feed is not None:
+            feed.leave(watch)
+            self._forget_feed(session_id)
+
+    def _forget_feed(self, session_id: str) -> None:
+        feed = self._feeds.get(session_id)
+        if feed is not None and not feed.watched and session_id not in self._drivers:
+            del self._feeds[session_id]
+
+    def known(self, no: int, session_id: str) -> None:
+        """The store's number of a session that somebody here looks at."""
+        self._numbers[no] = session_id
+        if self._unlisten is None:
+            self._unlisten = self.store.changes(self._changed)
+
+    def _changed(self, no: int | None) -> None:
+        if no is None:
+            for session_id in {*self._drivers, *self._feeds}:
+                self.notice(session_id, sure=True)
+        elif no in self._numbers:
+            self.notice(self._numbers[no], sure=False)
+
+    def notice(self, session_id: str, *, sure: bool) -> None:
+        """Something may have been sent to, or committed in, a session."""
+        driver = self._drivers.get(session_id)
+        if driver is not None:
+            driver.notice(sure=sure)
+        feed = self._feeds.get(session_id)
+        if feed is not None and not (driver is not None and driver.held):
+            feed.notice()
+
+    def settled(self, driver: Driver, batch: Batch) -> None:
+        """Tell who waits for a turn that it is over."""
+        for entry in batch.entries:
+            if isinstance(entry, TurnEnded):
+                key = (driver.session_id, entry.submission)
+                if key in self._waiters:
+                    self._resolve(key, result_of(driver.session_id, entry, driver.answer_of(entry)))
+
+    def _resolve(self, key: tuple[str, str], result: Result) -> None:
+        for waiter in self._waiters.get(key, ()):
+            if not waiter.done():
+                waiter.set_result(result)
+
+    async def look_for_results(self, session_id: str) -> None:
+        """Whether turns that somebody here waits for ended elsewhere."""
+        for key in [key for key in self._waiters if key[0] == session_id]:
+            result = await self.sessions.result(*key)
+            if result is not None:
+                self._resolve(key, result)
+
+    def committed_elsewhere(self, session_id: str, batch: Batch) -> None:
+        """A commit for a session that nobody held was made here, without its driver."""
+        feed = self._feeds.get(session_id)
+        if feed is not None:
+            feed.publish(batch.entries)
+        self.notice(session_id, sure=True)
+
+    # ------------------------------------------------------------------------------------------------------------ background
+
+    def report_late(self, session_id: str, operation: str, attempt: int, result: Any, is_error: bool) -> None:
+        """Hand in a result that came after its attempt was given up."""
+        self.keep(asyncio.ensure_future(self._report_late(self.sessions.report_attempt(session_id, operation, attempt, result, is_error))))
+
+    async def _report_late(self, reporting: Coroutine[Any, Any, Any]) -> None:
+        try:
+            await reporting
+        except PerdureError as error:
+            _log.warning("a late result could not be handed in: %s", error)
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """Something that may end after who began it."""
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        task.add_done_callback(_forget)
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    with suppress(asyncio.CancelledError):
+        task.exception()

@@ -1,0 +1,188 @@
+"""A live view of one session, and a sender."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..agent import Agent
+from ..core.commands import Deliver
+from ..core.entries import Entry, Identity, RequestOpened
+from ..core.errors import UsageError
+from ..core.journal import open_entry
+from ..core.messages import Message
+from .feed import Event, SessionOpened, Watch
+from .sessions import Input, Request, Submission
+
+if TYPE_CHECKING:
+    from .driver import Driver
+    from .runtime import Runtime
+
+__all__ = ["Session"]
+
+
+class Session:
+    """A handle on one session, made by `Runtime.session`.
+
+    With an agent, this process does the session's work while the handle is open, unless another does; without, it only watches and
+    sends. Everything that is sent is durable when the call returns. Closing the handle ends nothing that runs.
+    """
+
+    def __init__(
+        self, runtime: Runtime, session_id: str, agent: Agent | None, *, identity: Identity | None, labels: dict[str, str] | None
+    ) -> None:
+        self.id = session_id
+        self._runtime = runtime
+        self._agent = agent
+        self._identity = identity
+        self._labels = labels
+        self._opened = 0
+        self._created = True
+        self._no: int | None = None
+        self._watch: Watch | None = None
+        self._unused: Watch | None = None
+        self._watches: set[Watch] = set()
+        self._driver: Driver | None = None
+
+    async def __aenter__(self) -> Session:
+        self._runtime.check_open()
+        head = await self._runtime.store.load(self.id)
+        if head is not None:
+            await self._runtime.sessions.info(self.id)
+            self._no, self._opened, self._created = head.row.no, head.row.version, False
+            self._runtime.known(head.row.no, self.id)
+        self._unused = self._new_watch()
+        if self._agent is not None:
+            self._driver = await self._runtime.engage(self.id, self._agent)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for watch in [*self._watches]:
+            watch.end()
+            self._leave(watch)
+        if self._driver is not None:
+            self._runtime.disengage(self._driver)
+            self._driver = None
+
+    def _new_watch(self) -> Watch:
+        watch = self._runtime.feed(self.id).watch()
+        self._watches.add(watch)
+        return watch
+
+    def _leave(self, watch: Watch) -> None:
+        self._watches.discard(watch)
+        self._runtime.leave(self.id, watch)
+
+    # ------------------------------------------------------------------------------------------------------------- sending
+
+    async def send(
+        self, content: Input, *, submission: str | None = None, deliver: Deliver = "turn", actor: str = "", not_before: int | None = None
+    ) -> Submission:
+        """Send a message. ``turn`` and ``queue`` begin a turn of their own when the running one is over, ``steer`` joins it."""
+        return await self._runtime.sessions.send(
+            self.id,
+            content,
+            submission=submission,
+            deliver=deliver,
+            actor=actor,
+            not_before=not_before,
+            agent=self._agent.name if self._agent is not None else "",
+            identity=self._identity,
+            labels=self._labels,
+        )
+
+    async def answer(self, request_id: str, decision: Literal["approve", "deny", "abort", "settle", "retry"], **options: Any) -> Submission:
+        """Close an open request; see `Sessions.answer`."""
+        return await self._runtime.sessions.answer(self.id, request_id, decision, **options)
+
+    async def approve(self, request_id: str, arguments: dict[str, Any] | None = None, **options: Any) -> Submission:
+        """Let a call run, with other arguments if they are given."""
+        return await self._runtime.sessions.approve(self.id, request_id, arguments, **options)
+
+    async def deny(self, request_id: str, reason: str = "", **options: Any) -> Submission:
+        """Refuse a call; the model reads the reason."""
+        return await self._runtime.sessions.deny(self.id, request_id, reason, **options)
+
+    async def settle(self, request_id: str, result: Any = None, **options: Any) -> Submission:
+        """Say what became of a call whose outcome is unknown."""
+        return await self._runtime.sessions.settle(self.id, request_id, result, **options)
+
+    async def interrupt(self, *, reason: str = "", **options: Any) -> Submission:
+        """Stop the running turn; the session stays usable."""
+        return await self._runtime.sessions.interrupt(self.id, reason=reason, **options)
+
+    # ------------------------------------------------------------------------------------------------------------- reading
+
+    async def requests(self) -> list[Request]:
+        """The open requests, with their arguments."""
+        return await self._runtime.sessions.requests(self.id)
+
+    async def history(self, *, before: int | None = None, limit: int = 50) -> list[Message]:
+        """A page of the transcript; see `Sessions.history`."""
+        return await self._runtime.sessions.history(self.id, before=before, limit=limit)
+
+    async def events(self, *, after: int | None = None) -> AsyncIterator[Event]:
+        """Journal entries as they are committed, and deltas in between.
+
+        The first is `SessionOpened`, then the open requests are announced; both are live. Entries follow with a seq beyond ``after``,
+        by default from where the handle was opened: none is missed and none comes twice, whoever runs the session. Deltas are seen only
+        in the process that runs it, and a reader that falls far behind loses them. The stream ends when the handle is closed, and
+        raises what ended this process's work on the session.
+        """
+        watch, self._unused = self._unused or self._new_watch(), None
+        if watch not in self._watches:
+            raise UsageError("the handle is closed", hint="use it inside `async with runtime.session(…)`")
+        cursor = self._opened if after is None else after
+        try:
+            yield SessionOpened(session_id=self.id, version=self._opened, created=self._created)
+            for request in await self._open_requests():
+                if request.seq <= cursor:
+                    yield request
+            if cursor < self._opened:
+                for entry in await self._stored(cursor):
+                    cursor = entry.seq
+                    yield entry
+            while True:
+                events = watch.take()
+                if not events or watch.overflowed:
+                    watch.overflowed = False
+                    for entry in await self._stored(cursor):
+                        cursor = entry.seq
+                        yield entry
+                for event in events:
+                    if not isinstance(event, Entry):
+                        yield event
+                        continue
+                    if event.seq > cursor + 1:
+                        for entry in await self._stored(cursor, before=event.seq):
+                            cursor = entry.seq
+                            yield entry
+                    if event.seq == cursor + 1:
+                        cursor = event.seq
+                        yield event
+                if watch.closed and not watch.pending:
+                    await watch.wait()
+                    return
+                await watch.wait()
+        finally:
+            self._leave(watch)
+
+    async def _number(self) -> int | None:
+        if self._no is None:
+            head = await self._runtime.store.load(self.id)
+            if head is not None:
+                self._no = head.row.no
+                self._runtime.known(head.row.no, self.id)
+        return self._no
+
+    async def _stored(self, after: int, before: int | None = None) -> list[Entry]:
+        no = await self._number()
+        if no is None:
+            return []
+        return [open_entry(row) for row in await self._runtime.store.entries(no, after=after, before=before)]
+
+    async def _open_requests(self) -> list[RequestOpened]:
+        if await self._number() is None:
+            return []
+        return [request.entry for request in await self.requests()]

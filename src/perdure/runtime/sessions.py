@@ -1,0 +1,597 @@
+"""The catalogue: everything about sessions that needs no agent, and works whoever holds them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from ..core import canonical, commands
+from ..core import checkpoint as checkpoints
+from ..core.checkpoint import Checkpoint, Operation
+from ..core.commands import Answer, Command, Deliver, Interrupt, PostMessage, ReportResult
+from ..core.entries import Entry, Identity, MessageAdded, OperationEnded, RequestClosed, RequestOpened, SessionCreated, TurnEnded
+from ..core.errors import (
+    InvalidMessage,
+    PerdureError,
+    QueueFull,
+    SessionNotFound,
+    StaleRequest,
+    StoreCorrupt,
+    SubmissionConflict,
+    UsageError,
+)
+from ..core.journal import GENESIS, open_entry
+from ..core.messages import Message, Part, Text, ToolCall
+from ..core.reports import AttemptEnded
+from ..store.base import (
+    AlreadyThere,
+    Catalogue,
+    Committed,
+    Conflict,
+    InboxRow,
+    Loaded,
+    NewSession,
+    NoSession,
+    QueueIsFull,
+    Send,
+    SessionQuery,
+    SessionRow,
+    StoredBlob,
+)
+from . import tokens
+from .batch import Batch, parked_status, seal_all
+from .context import CONTEXT_KINDS, Context
+from .driver import take_result
+from .perform import Outcome, keep_parts
+from .result import Result, result_of
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+__all__ = ["MESSAGE_LIMIT", "Request", "SessionInfo", "Sessions", "Submission", "Uncertain", "check_id", "parts_of"]
+
+MESSAGE_LIMIT = 1024 * 1024
+"""The longest text of one message (bytes)."""
+
+ID_LIMIT = 512
+"""The longest id of a session or a submission (bytes)."""
+
+TITLE_LENGTH = 80
+
+ANSWERED_KINDS = ("turn_completed", "turn_aborted", "turn_failed", "turn_limited")
+
+Input = str | Sequence[Part] | Part
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A durable submission. ``arrival`` counts the session's submissions; ``duplicate``: it was there before."""
+
+    id: str
+    arrival: int
+    duplicate: bool
+
+
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the catalogue. Times are milliseconds since 1970."""
+
+    session_id: str
+    status: str
+    agent: str
+    owner: str
+    title: str
+    labels: dict[str, str]
+    version: int
+    holder: str | None
+    wake_at: int | None
+    created: int
+    updated: int
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """An open request as a person needs to see it, arguments included."""
+
+    request_id: str
+    kind: str
+    operation: str
+    name: str
+    arguments: Any
+    deadline: int
+    default: str
+    entry: RequestOpened
+
+
+class Uncertain(msgspec.Struct, frozen=True, kw_only=True):
+    """An effect whose outcome nobody knows yet."""
+
+    session_id: str
+    operation: str
+    attempt: int
+    name: str
+    arguments: Any
+    at: int
+    request_id: str = ""
+
+
+def check_id(value: str, what: str) -> str:
+    """A usable id. Raises `UsageError`."""
+    if not isinstance(value, str) or not value or not value.isprintable() or len(value.encode()) > ID_LIMIT:
+        raise UsageError(f"{value!r:.100} can't be {what}", hint=f"1 to {ID_LIMIT} bytes of printable text")
+    return value
+
+
+def parts_of(content: Input) -> tuple[Part, ...]:
+    """A message's parts. Raises `InvalidMessage` if it says nothing, or more than `MESSAGE_LIMIT` bytes."""
+    parts: tuple[Part, ...]
+    if isinstance(content, str):
+        parts = (Text(content),)
+    elif isinstance(content, msgspec.Struct):
+        parts = (content,)
+    else:
+        parts = tuple(content)
+    for part in parts:
+        if not isinstance(part, msgspec.Struct) or type(part).__name__ not in ("Text", "Uri", "Blob"):
+            raise InvalidMessage(f"a message can't hold {type(part).__name__}", hint="pass text, or Text, Uri and Blob parts")
+        canonical.check(msgspec.to_builtins(part), "message")
+    if not any(not isinstance(part, Text) or part.content.strip() for part in parts):
+        raise InvalidMessage("the message is empty", hint="say something")
+    size = sum(len(part.content.encode()) for part in parts if isinstance(part, Text))
+    if size > MESSAGE_LIMIT:
+        raise InvalidMessage(f"the message has {size} bytes of text; at most {MESSAGE_LIMIT} are taken", hint="send a reference instead")
+    return parts
+
+
+class Sessions:
+    """Commands and views of any session in the store. Nothing here runs agent code."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    # ------------------------------------------------------------------------------------------------------------- sending
+
+    async def send(
+        self,
+        session_id: str,
+        content: Input,
+        *,
+        submission: str | None = None,
+        deliver: Deliver = "turn",
+        actor: str = "",
+        author: str = "",
+        not_before: int | None = None,
+        agent: str = "",
+        identity: Identity | None = None,
+        labels: dict[str, str] | None = None,
+        title: str | None = None,
+    ) -> Submission:
+        """Put a message into a session's inbox, creating the session if it isn't there. Durable when this returns.
+
+        ``agent``, ``identity``, ``labels`` and ``title`` matter for a new session only. Sending the same ``submission`` again is sending
+        it once; with another content it raises `SubmissionConflict`. Also raises `InvalidMessage`, `QueueFull`, `SessionArchived` and
+        `SessionNotFound` (deleted).
+        """
+        if deliver not in ("turn", "queue", "steer"):
+            raise UsageError(f"deliver={deliver!r} is unknown", hint='"turn", "queue" or "steer"')
+        parts, blobs = keep_parts(parts_of(content))
+        command = PostMessage(parts=parts, deliver=deliver, author=author, actor=actor, submission=_submission_id(submission))
+        create = self._new_session(session_id, agent, identity, labels, title if title is not None else _title(parts), actor)
+        return await self._send(session_id, command, not_before=not_before, create=create, blobs=blobs)
+
+    def _new_session(
+        self, session_id: str, agent: str, identity: Identity | None, labels: dict[str, str] | None, title: str, actor: str
+    ) -> NewSession:
+        identity = identity or Identity()
+        for label, value in (labels or {}).items():
+            if len(label) + len(value) > 1024:
+                raise UsageError(f"the label {label[:40]!r} is too long", hint="at most 1,024 characters with its value")
+        now = self._runtime.clock.now()
+        entry = SessionCreated(
+            seq=1,
+            at=now,
+            session_id=session_id,
+            root=session_id,
+            agent=agent,
+            identity=identity,
+            title=title[:TITLE_LENGTH],
+            labels=labels or {},
+        )
+        checkpoint = checkpoints.evolve(Checkpoint(), entry)
+        return NewSession(
+            root=session_id,
+            parent=None,
+            parent_kind=None,
+            owner=identity.owner,
+            entry=seal_all([entry], chain=GENESIS, session_id=session_id)[0],
+            checkpoint=checkpoints.encode(checkpoint),
+            catalogue=Catalogue(status="queued", wake_at=now, title=entry.title, labels=entry.labels, agent=agent),
+        )
+
+    async def _send(
+        self,
+        session_id: str,
+        command: Command,
+        *,
+        not_before: int | None = None,
+        create: NewSession | None = None,
+        blobs: tuple[StoredBlob, ...] = (),
+    ) -> Submission:
+        check_id(session_id, "a session id")
+        store = self._runtime.store
+        answer = await store.send(
+            Send(
+                session_id=session_id,
+                submission_id=command.submission,
+                kind=command.kind,
+                at=self._runtime.clock.now(),
+                not_before=not_before,
+                actor=command.actor,
+                digest=commands.digest(command),
+                body=commands.encode(command),
+                blobs=blobs,
+                create=create,
+            )
+        )
+        match answer:
+            case Conflict():
+                raise _conflict(command)
+            case QueueIsFull():
+                raise QueueFull(
+                    f"{answer.pending} submissions wait in {session_id!r}", hint="let it work, or start another session", limit="pending"
+                )
+            case NoSession():
+                raise _missing(session_id, deleted=answer.deleted)
+        self._runtime.notice(session_id, sure=True)
+        return Submission(id=answer.row.submission_id, arrival=answer.row.arrival, duplicate=answer.duplicate)
+
+    async def interrupt(
+        self, session_id: str, *, reason: str = "", turn: str = "", submission: str | None = None, actor: str = ""
+    ) -> Submission:
+        """Stop the session's running turn. The session stays usable. Raises `SessionNotFound`."""
+        return await self._control(session_id, Interrupt(turn=turn, reason=reason, submission=_submission_id(submission), actor=actor))
+
+    async def answer(
+        self,
+        session_id: str,
+        request_id: str,
+        decision: Literal["approve", "deny", "abort", "settle", "retry"],
+        *,
+        arguments: dict[str, Any] | None = None,
+        reason: str = "",
+        result: Any = None,
+        is_error: bool = False,
+        submission: str | None = None,
+        actor: str = "",
+    ) -> Submission:
+        """Close an open request. Durable when this returns; the first answer wins.
+
+        Raises `StaleRequest` where the stored state already says that the request is closed; a later loser is refused in the journal.
+        """
+        if arguments is not None:
+            if not isinstance(arguments, dict) or decision != "approve":
+                raise UsageError("arguments= is an object that goes with the decision to approve")
+            canonical.check(arguments, "arguments")
+        if decision not in ("approve", "deny", "abort", "settle", "retry"):
+            raise UsageError(f"{decision!r} is no decision", hint="approve, deny, abort, settle or retry")
+        command = Answer(
+            request_id=request_id,
+            decision=decision,
+            arguments=arguments,
+            reason=reason,
+            result=canonical.check(result, "result"),
+            is_error=is_error,
+            submission=submission or f"answer:{request_id}:{uuid.uuid4().hex}",
+            actor=actor,
+        )
+        return await self._control(session_id, command)
+
+    async def approve(self, session_id: str, request_id: str, arguments: dict[str, Any] | None = None, **options: Any) -> Submission:
+        """Let a call run, with other arguments if they are given."""
+        return await self.answer(session_id, request_id, "approve", arguments=arguments, **options)
+
+    async def deny(self, session_id: str, request_id: str, reason: str = "", **options: Any) -> Submission:
+        """Refuse a call; the model reads the reason."""
+        return await self.answer(session_id, request_id, "deny", reason=reason, **options)
+
+    async def settle(self, session_id: str, request_id: str, result: Any = None, *, is_error: bool = False, **options: Any) -> Submission:
+        """Say what became of a call whose outcome is unknown."""
+        return await self.answer(session_id, request_id, "settle", result=result, is_error=is_error, **options)
+
+    async def report(self, token: str, result: Any = None, *, is_error: bool = False, actor: str = "") -> Submission:
+        """The result of one attempt, from whoever holds its callback token. Sending it twice is sending it once."""
+        session_id, operation, attempt = tokens.read(self._runtime.store.secret, token)
+        return await self.report_attempt(session_id, operation, attempt, result, is_error, actor)
+
+    async def report_attempt(
+        self, session_id: str, operation: str, attempt: int, result: Any, is_error: bool, actor: str = ""
+    ) -> Submission:
+        """What one attempt came to, known to somebody who ran it or asked. It settles an effect that was reported as uncertain."""
+        result = canonical.check(result, "result")
+        command = ReportResult(
+            operation=operation, attempt=attempt, result=result, is_error=is_error, submission=f"result:{operation}#{attempt}", actor=actor
+        )
+        return await self._control(session_id, command)
+
+    async def _control(self, session_id: str, command: Command) -> Submission:
+        """Apply a command at once where nobody holds the session, else leave it to the holder."""
+        check_id(command.submission, "a submission id")
+        for _ in range(5):
+            head = await self._head(session_id)
+            row = head.row
+            earlier = await self._runtime.store.submission(row.no, command.submission)
+            if earlier is not None:
+                if earlier.digest != commands.digest(command):
+                    raise _conflict(command)
+                return Submission(id=earlier.submission_id, arrival=earlier.arrival, duplicate=True)
+            checkpoint = checkpoints.decode(row.checkpoint)
+            if isinstance(command, Answer):
+                _check_open(checkpoint, command)
+            if row.holder is not None or row.status in ("stuck", "halted") or await self._runtime.store.inbox(row.no):
+                return await self._send(session_id, command)
+            if (applied := await self._apply(head, checkpoint, command)) is not None:
+                return applied
+        return await self._send(session_id, command)
+
+    async def _apply(self, head: Loaded, checkpoint: Checkpoint, command: Command) -> Submission | None:
+        """The sender's own commit. None: somebody was faster."""
+        now = max(self._runtime.clock.now(), head.now)
+        command = msgspec.structs.replace(command, at=now)
+        batch = Batch(head, checkpoint, now=now)
+        if isinstance(command, ReportResult):
+            unsettled = await self._runtime.store.effects(head.row.no, state="uncertain")
+            await take_result(_Reader(self._runtime, head.row.no), batch, command, unsettled)
+        else:
+            batch.take(command, command)
+        seq = batch.consumed[command.submission]
+        arrival = head.row.inbox_head + 1
+        row = InboxRow(
+            submission_id=command.submission,
+            arrival=arrival,
+            kind=command.kind,
+            at=now,
+            not_before=None,
+            actor=command.actor,
+            digest=commands.digest(command),
+            body=None,
+            consumed_seq=seq,
+            settled_seq=seq,
+        )
+        batch.consumed.pop(command.submission)
+        batch.settled.pop(command.submission, None)
+        status = parked_status(batch.checkpoint, pending=False)
+        turn = batch.checkpoint.turn
+        wake_at: int | None = None
+        if status == "queued":
+            wake_at = now
+        elif status == "waiting" and turn is not None:
+            wake_at = min((item.deadline for item in turn.requests if item.deadline), default=None)
+        commit = batch.commit(holder=None, inbox_head=head.row.inbox_head, status=status, wake_at=wake_at, received=(row,))
+        answer = await self._runtime.store.commit(commit)
+        match answer:
+            case Committed():
+                self._runtime.committed_elsewhere(head.row.session_id, batch)
+                return Submission(id=command.submission, arrival=arrival, duplicate=False)
+            case AlreadyThere():
+                return Submission(id=command.submission, arrival=answer.row.arrival, duplicate=True)
+            case _:
+                return None
+
+    # ------------------------------------------------------------------------------------------------------------- reading
+
+    async def _head(self, session_id: str) -> Loaded:
+        check_id(session_id, "a session id")
+        head = await self._runtime.store.load(session_id)
+        if head is None:
+            raise _missing(session_id, deleted=False)
+        if head.row.status == "deleted":
+            raise _missing(session_id, deleted=True)
+        return head
+
+    async def info(self, session_id: str) -> SessionInfo:
+        """One session's row. Raises `SessionNotFound`."""
+        return _info((await self._head(session_id)).row)
+
+    async def checkpoint(self, session_id: str) -> Checkpoint:
+        """The fold of the session's journal. Raises `SessionNotFound`, `NewerRules`."""
+        return checkpoints.decode((await self._head(session_id)).row.checkpoint)
+
+    async def entries(
+        self, session_id: str, *, after: int = 0, limit: int | None = None, kinds: Iterable[str] | None = None
+    ) -> list[Entry]:
+        """The journal's entries with a seq beyond ``after``."""
+        head = await self._head(session_id)
+        rows = await self._runtime.store.entries(head.row.no, after=after, limit=limit, kinds=kinds)
+        return [open_entry(row) for row in rows]
+
+    async def history(self, session_id: str, *, before: int | None = None, limit: int = 50) -> list[Message]:
+        """A page of the transcript, oldest first: the ``limit`` messages before position ``before`` (None is the end)."""
+        head = await self._head(session_id)
+        messages = await self._transcript(head)
+        end = len(messages) if before is None else max(0, min(before, len(messages)))
+        return messages[max(0, end - limit) : end]
+
+    async def _transcript(self, head: Loaded) -> list[Message]:
+        context = Context(self._fetcher(head.row))
+        rows = await self._runtime.store.entries(head.row.no, kinds=CONTEXT_KINDS)
+        await context.add([open_entry(row) for row in rows])
+        return [message for message in context.view("") if message.position >= 0]
+
+    async def requests(self, session_id: str) -> list[Request]:
+        """The session's open requests, with the arguments that a person has to judge."""
+        head = await self._head(session_id)
+        turn = checkpoints.decode(head.row.checkpoint).turn
+        waiting = {item.request: item for item in turn.requests} if turn is not None else {}
+        if not waiting:
+            return []
+        opened = [open_entry(row) for row in await self._runtime.store.entries(head.row.no, kinds=("request_opened",))]
+        calls = await self._calls(head)
+        found: dict[str, Request] = {}
+        for entry in opened:
+            assert isinstance(entry, RequestOpened)
+            item = waiting.get(entry.request_id)
+            if item is not None and entry.operation == item.id:
+                arguments = calls[item.plan.call].arguments if item.plan.call in calls else None
+                if item.edited:
+                    edited = open_entry((await self._runtime.store.entries(head.row.no, after=item.edited - 1, before=item.edited + 1))[0])
+                    arguments = edited.arguments if isinstance(edited, RequestClosed) else arguments
+                found[entry.request_id] = Request(
+                    request_id=entry.request_id,
+                    kind="uncertain" if item.status == "asking" else "approval",
+                    operation=item.id,
+                    name=item.plan.name,
+                    arguments=arguments,
+                    deadline=entry.deadline,
+                    default=entry.default,
+                    entry=entry,
+                )
+        return list(found.values())
+
+    async def _calls(self, head: Loaded) -> dict[str, ToolCall]:
+        return {call.id: call for message in await self._transcript(head) for call in message.tool_calls}
+
+    async def uncertain(self, session_id: str) -> list[Uncertain]:
+        """The session's effects whose outcome is unknown, those that a person is asked about included."""
+        head = await self._head(session_id)
+        calls = await self._calls(head)
+        found: list[Uncertain] = []
+        for row in await self._runtime.store.effects(head.row.no, state="uncertain"):
+            receipt = await _Reader(self._runtime, head.row.no).receipt(row.seq)
+            response: Any = receipt.parts[0] if receipt.parts else None
+            call = calls.get(getattr(response, "id", ""))
+            found.append(
+                Uncertain(
+                    session_id=session_id,
+                    operation=receipt.operation,
+                    attempt=receipt.attempt,
+                    name=row.effect_key.split(b"\x00", 1)[0].decode(),
+                    arguments=call.arguments if call else None,
+                    at=receipt.at,
+                )
+            )
+        turn = checkpoints.decode(head.row.checkpoint).turn
+        for item in turn.operations if turn is not None else ():
+            if item.status in ("asking", "unknown"):
+                call = calls.get(item.plan.call)
+                found.append(
+                    Uncertain(
+                        session_id=session_id,
+                        operation=item.id,
+                        attempt=item.attempt,
+                        name=item.plan.name,
+                        arguments=call.arguments if call else None,
+                        at=head.row.updated,
+                        request_id=item.request,
+                    )
+                )
+        return found
+
+    async def result(self, session_id: str, submission: str) -> Result | None:
+        """What became of a submission's turn; None while it is unfinished. Raises `SubmissionRejected` if it was refused."""
+        head = await self._head(session_id)
+        row = await self._runtime.store.submission(head.row.no, submission)
+        if row is None or row.settled_seq is None:
+            return None
+        return await self._result_at(head, row.settled_seq)
+
+    async def _result_at(self, head: Loaded, seq: int) -> Result | None:
+        entry = open_entry((await self._runtime.store.entries(head.row.no, after=seq - 1, before=seq + 1))[0])
+        if not isinstance(entry, TurnEnded):
+            return None
+        started = int(entry.turn[1:])
+        rows = await self._runtime.store.entries(head.row.no, after=started, before=seq, kinds=CONTEXT_KINDS)
+        context = Context(self._fetcher(head.row))
+        opened = [open_entry(row) for row in rows]
+        answers = [item for item in opened if isinstance(item, MessageAdded) and item.role == "assistant"]
+        receipts = {item.seq: item for item in opened if isinstance(item, OperationEnded)}
+        if answers:
+            await context.add([receipts[answers[-1].receipt], answers[-1]])
+        return result_of(head.row.session_id, entry, context.answer_since(started))
+
+    def _fetcher(self, row: SessionRow) -> Any:
+        async def fetch(digest: str) -> bytes:
+            blob = await self._runtime.store.blob(row.root, digest)
+            if blob is None:
+                raise StoreCorrupt(f"the content {digest[:12]}… is missing", hint="run `perdure verify`")
+            return blob.data
+
+        return fetch
+
+    async def list(
+        self,
+        *,
+        owner: str | None = None,
+        status: str | Iterable[str] | None = None,
+        agent: str | None = None,
+        limit: int = 50,
+        before: SessionInfo | None = None,
+    ) -> list[SessionInfo]:
+        """Sessions, the latest change first. ``before`` is the last one of the page before."""
+        wanted = (status,) if isinstance(status, str) else tuple(status or ())
+        position = None
+        if before is not None:
+            position = (before.updated, (await self._head(before.session_id)).row.no)
+        query = SessionQuery(owner=owner, status=wanted, agent=agent, before=position, limit=limit)  # type: ignore[arg-type]
+        return [_info(row) for row in await self._runtime.store.sessions(query)]
+
+
+class _Reader:
+    """What `take_result` needs to know of a session that this process doesn't hold."""
+
+    def __init__(self, runtime: Runtime, no: int) -> None:
+        self._runtime, self._no = runtime, no
+
+    async def receipt(self, seq: int) -> OperationEnded:
+        entry = open_entry((await self._runtime.store.entries(self._no, after=seq - 1, before=seq + 1))[0])
+        assert isinstance(entry, OperationEnded)
+        return entry
+
+    def response(self, operation: Operation, command: ReportResult) -> Outcome:
+        from ..core.messages import ToolCallResponse
+
+        plan = operation.plan
+        parts, blobs = keep_parts((ToolCallResponse(id=plan.call, name=plan.name, response=command.result, is_error=command.is_error),))
+        return AttemptEnded(operation=operation.id, attempt=command.attempt, status="succeeded", parts=parts, at=command.at), blobs
+
+
+def _submission_id(submission: str | None) -> str:
+    return uuid.uuid4().hex if submission is None else check_id(submission, "a submission id")
+
+
+def _title(parts: tuple[Part, ...]) -> str:
+    text = next((part.content for part in parts if isinstance(part, Text)), "")
+    return " ".join(text.split())[:TITLE_LENGTH]
+
+
+def _check_open(checkpoint: Checkpoint, command: Answer) -> None:
+    turn = checkpoint.turn
+    if turn is None or all(item.request != command.request_id for item in turn.requests):
+        raise StaleRequest(f"request {command.request_id} is not open", hint="`perdure show` lists what was asked and answered")
+
+
+def _conflict(command: Command) -> PerdureError:
+    return SubmissionConflict(
+        f"the submission {command.submission!r} was used before with another content", hint="a new wish needs a new submission id"
+    )
+
+
+def _missing(session_id: str, *, deleted: bool) -> SessionNotFound:
+    if deleted:
+        return SessionNotFound(f"the session {session_id!r} was deleted", hint="its id can't be used again")
+    return SessionNotFound(f"there is no session {session_id!r}", hint="`perdure sessions` lists them")
+
+
+def _info(row: SessionRow) -> SessionInfo:
+    return SessionInfo(
+        session_id=row.session_id,
+        status=row.status,
+        agent=row.agent,
+        owner=row.owner,
+        title=row.title,
+        labels=row.labels,
+        version=row.version,
+        holder=row.holder,
+        wake_at=row.wake_at,
+        created=row.created,
+        updated=row.updated,
+    )
