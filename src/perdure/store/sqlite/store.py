@@ -72,16 +72,18 @@ class SQLiteStore:
         self._database: Database | None = None
         self._writer: Writer | None = None
         self._reader: Reader | None = None
+        # Empty until the store was opened, and not an error: `isinstance(store, Store)` reads the properties.
+        self._known: tuple[str, bytes] = ("", b"")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listeners: dict[object, Callable[[int | None], None]] = {}
 
     @property
     def store_id(self) -> str:
-        return self._opened().store_id
+        return self._known[0]
 
     @property
     def secret(self) -> bytes:
-        return self._opened().secret
+        return self._known[1]
 
     async def open(self) -> None:
         self._not_forked()
@@ -97,6 +99,7 @@ class SQLiteStore:
                 writer.abandon()
                 raise
             self._database, self._writer, self._reader = database, writer, Reader(database, self._readers)
+            self._known = database.store_id, database.secret
 
     async def close(self) -> None:
         if os.getpid() != self._pid:

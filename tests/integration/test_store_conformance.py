@@ -1,0 +1,53 @@
+"""Both shipped stores keep the promises of `perdure.store.base`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite("perdure.store.conformance")
+
+from perdure.store.base import Store  # noqa: E402
+from perdure.store.conformance import ManualClock, StoreConformance  # noqa: E402
+from perdure.store.memory import MemoryStore  # noqa: E402
+from perdure.store.sqlite import SQLiteStore  # noqa: E402
+
+
+class MemoryPlace:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self._store = MemoryStore(self.clock)
+
+    def connect(self) -> Store:
+        return self._store.peer()
+
+
+class SQLitePlace:
+    def __init__(self, path: Path) -> None:
+        self.clock = ManualClock()
+        self._path = path
+
+    def connect(self) -> Store:
+        return SQLiteStore(self._path, clock=self.clock)
+
+
+class TestMemory(StoreConformance):
+    @pytest.fixture
+    def place(self) -> MemoryPlace:
+        return MemoryPlace()
+
+
+class TestSQLite(StoreConformance):
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> SQLitePlace:
+        return SQLitePlace(tmp_path / "agents.db")
+
+
+async def test_both_are_stores(tmp_path: Path) -> None:
+    for store in (MemoryStore(), SQLiteStore(tmp_path / "a.db")):
+        assert isinstance(store, Store)
+        await store.open()
+        assert isinstance(store, Store)
+        await store.close()
+        assert isinstance(store, Store)
