@@ -214,6 +214,9 @@ class RemoteModel(ABC):
         failure = self._failure(sdk, error, reading=reading)
         if failure is error:
             raise error
+        if getattr(error, "body", None) is not None:
+            # Everything that the provider said is in the new error, without what looks like a key; a traceback would print it all.
+            raise failure from None
         raise failure from error
 
     def _failure(self, sdk: Any, error: Exception, *, reading: bool) -> Exception:
@@ -264,9 +267,16 @@ class RemoteModel(ABC):
         return ProviderRefused(message, **facts)
 
     def _without_secrets(self, said: str) -> str:
-        key = self._api_key or next((value for name in self._key_variables if (value := os.environ.get(name))), "")
-        text = said.replace(key, "[key]") if len(key) >= 6 else said
-        return _SECRET.sub("[key]", text)[:_SAID_LIMIT]
+        client = self._given or self._own
+        keys = [
+            self._api_key,
+            *(getattr(client, field, None) for field in ("api_key", "auth_token")),
+            *map(os.environ.get, self._key_variables),
+        ]
+        for key in keys:
+            if isinstance(key, str) and len(key) >= 6:
+                said = said.replace(key, "[key]")
+        return _SECRET.sub("[key]", said)[:_SAID_LIMIT]
 
 
 async def _drain(iterator: AsyncIterator[Any], answer: Answer) -> None:
