@@ -1,0 +1,55 @@
+# Everything runs in .venv, made from the lock file on first use. It needs Python 3.11 or newer and nothing else.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all check format bench lock docs clean
+
+help:
+	@echo "make demo      an agent that is killed a dozen times and loses nothing (MODEL=openai:… uses a real model)"
+	@echo "make test      all tests, under 10 minutes"
+	@echo "make test-all  the long form: hundreds of real kills and seeds"
+	@echo "make check     lint, format and types"
+	@echo "make bench     what durability costs here, as ratios"
+	@echo "make docs      redraw the tables that are drawn from the code"
+
+$(READY): requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "perdure needs Python 3.11 or newer (PYTHON=… chooses one)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: $(READY)
+
+demo: $(READY)
+	@$(BIN)/perdure demo $(if $(MODEL),--model $(MODEL))
+
+test: $(READY)
+	@$(BIN)/python -m tests.run
+
+test-all: $(READY)
+	@$(BIN)/python -m tests.run --long
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)
+	@$(BIN)/python -m benchmarks
+
+docs: $(READY)
+	@$(BIN)/python -m tests.draw
+
+lock:
+	uv pip compile --quiet --upgrade pyproject.toml requirements-dev.in --all-extras --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" -o requirements-dev.txt
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -1,0 +1,53 @@
+"""Run the suites one after the other, each against its time budget: `python -m tests.run [--long] [suite …]`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+
+class Suite(NamedTuple):
+    """Some tests and the seconds that they may take on two cores."""
+
+    name: str
+    budget: int
+    paths: tuple[str, ...]
+    options: tuple[str, ...] = ("-n", "2")
+
+
+SUITES = (
+    Suite("unit", 60, ("tests/unit",)),
+    Suite("adapters", 60, ("tests/integration/adapters",)),
+    Suite("store and runtime", 120, ("tests/integration/store", "tests/integration/runtime")),
+    Suite("sweep", 120, ("tests/integration/sweep",)),
+    Suite("real kills", 60, ("tests/acceptance/kills",), ()),
+    Suite("as a user", 120, ("tests/acceptance/program",)),
+)
+
+
+def main(arguments: list[str]) -> int:
+    chosen = [argument for argument in arguments if not argument.startswith("-")]
+    options = ["--long"] if "--long" in arguments else []
+    failed: list[str] = []
+    rows: list[str] = []
+    for suite in SUITES:
+        if chosen and suite.name not in chosen:
+            continue
+        print(f"\n== {suite.name} (budget {suite.budget} s{', long form: no budget' if options else ''})", flush=True)
+        began = time.monotonic()
+        code = subprocess.run([sys.executable, "-m", "pytest", *suite.paths, *suite.options, *options], check=False).returncode
+        took = time.monotonic() - began
+        verdict = "failed" if code else "over budget" if took > suite.budget and not options else "ok"
+        rows.append(f"{suite.name:20} {took:6.1f} s of {suite.budget:4} s   {verdict}")
+        if code:
+            failed.append(suite.name)
+    print("\n" + "\n".join(rows))
+    if failed:
+        print(f"failed: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
