@@ -36,6 +36,10 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Known input and output tokens."""
         return self.input_tokens + self.output_tokens
 
+    def __str__(self) -> str:
+        unknown = f" ({self.unknown_calls} of unknown size)" if self.unknown_calls else ""
+        return f"{self.calls} model calls{unknown}, {self.input_tokens} tokens in, {self.output_tokens} out"
+
     def plus(self, usage: Usage | None) -> Totals:
         """The totals with one more call, whose usage may be unknown."""
         used = usage or Usage()

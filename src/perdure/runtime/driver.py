@@ -113,6 +113,7 @@ class Driver:
         self._dirty = True
         self._moved = 0
         self._reports: list[Outcome] = []
+        self._taken = 0
         self._doing: dict[tuple[str, int, str], Doing] = {}
         self._rulings: dict[str, Allow | Ask | Deny] = {}
         self._judging: asyncio.Task[None] | None = None
@@ -319,6 +320,7 @@ class Driver:
             claim = Claim(runner=self.runtime.runner_id)
             await self._take_over(batch, head)
         fence = head.row.fence + (claim is not None)
+        self._taken = len(self._reports)
         for report, blobs in self._reports:
             batch.blobs.update({blob.digest: blob for blob in blobs})
             batch.apply(report)
@@ -645,7 +647,6 @@ class Driver:
 
     async def _commit(self, batch: Batch, claim: Claim | None) -> State:
         assert self.head is not None
-        taken = len(self._reports)
         where = phase(batch.checkpoint)
         running = bool(due(batch.checkpoint)) or self._judging is not None
         release = not running and (where in ("idle", "waiting") or (self._stopping and not self._doing))
@@ -672,7 +673,7 @@ class Driver:
         answer = await self.store.commit(commit)
         match answer:
             case Committed():
-                await self._committed(batch, commit, answer, taken)
+                await self._committed(batch, commit, answer)
                 return "committed"
             case InboxMoved():
                 self._moved += 1
@@ -702,7 +703,7 @@ class Driver:
             return min((item.deadline for item in turn.requests if item.deadline), default=None)
         return batch.now
 
-    async def _committed(self, batch: Batch, commit: Commit, answer: Committed, taken: int) -> None:
+    async def _committed(self, batch: Batch, commit: Commit, answer: Committed) -> None:
         assert self.head is not None
         self._moved = 0
         holder = None if commit.release else self.runtime.runner_id
@@ -718,7 +719,7 @@ class Driver:
         self._context.accept()
         self._added = 0
         self._read_to = answer.version
-        del self._reports[:taken]
+        del self._reports[: self._taken]
         self._rows = [item for item in self._rows if item.submission_id not in batch.consumed]
         self._stored.update(batch.blobs)
         if answer.inbox_head != self._seen_head:

@@ -91,7 +91,8 @@ class Runtime:
         self._drivers: dict[str, Driver] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._feeds: dict[str, Feed] = {}
-        self._numbers: dict[int, str] = {}
+        self._numbers: dict[str, int] = {}
+        self._session_ids: dict[int, str] = {}
         self._waiters: dict[tuple[str, str], set[asyncio.Future[Result]]] = {}
         self._background: set[asyncio.Task[Any]] = set()
         self._unlisten: Any = None
@@ -139,6 +140,10 @@ class Runtime:
         if self._unlisten is not None:
             self._unlisten()
             self._unlisten = None
+        for model in self._models.values():
+            if (close := getattr(model, "aclose", None)) is not None:
+                await close()
+        self._models.clear()
         await self._heartbeat.retire()
         await self.store.close()
 
@@ -382,10 +387,11 @@ class Runtime:
         feed = self._feeds.get(session_id)
         if feed is not None and not feed.watched and session_id not in self._drivers:
             del self._feeds[session_id]
+            self._session_ids.pop(self._numbers.pop(session_id, 0), None)
 
     def known(self, no: int, session_id: str) -> None:
         """The store's number of a session that somebody here looks at."""
-        self._numbers[no] = session_id
+        self._numbers[session_id], self._session_ids[no] = no, session_id
         if self._unlisten is None:
             self._unlisten = self.store.changes(self._changed)
 
@@ -393,8 +399,8 @@ class Runtime:
         if no is None:
             for session_id in {*self._drivers, *self._feeds}:
                 self.notice(session_id, sure=True)
-        elif no in self._numbers:
-            self.notice(self._numbers[no], sure=False)
+        elif no in self._session_ids:
+            self.notice(self._session_ids[no], sure=False)
 
     def notice(self, session_id: str, *, sure: bool) -> None:
         """Something may have been sent to, or committed in, a session."""

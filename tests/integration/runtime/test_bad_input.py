@@ -1,0 +1,386 @@
+"""Whatever comes in: a typed error, or an error result that the model can read, and nothing durable lost."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure import Agent, FunctionModel, ModelRequest, Reply, Runtime, ScriptedModel, Text, Tool, ToolCall, ToolError, TurnEnded, tool
+from perdure.core.checkpoint import fold
+from perdure.testing.clock import VirtualClock
+
+
+@pytest.fixture
+async def runtime() -> AsyncIterator[Runtime]:
+    clock = VirtualClock(auto=True)
+    async with perdure.open("memory://", clock=clock) as opened:
+        yield opened
+
+
+def plain(text: str = "hi") -> Agent:
+    return Agent("a", model=ScriptedModel([text]))
+
+
+async def sound(runtime: Runtime, session: str) -> None:
+    """The journal still adds up to the checkpoint."""
+    assert fold(await runtime.sessions.entries(session)) == await runtime.sessions.checkpoint(session)
+
+
+async def test_a_closed_runtime_says_so_and_how_to_open_it() -> None:
+    runtime = perdure.open("memory://")
+    with pytest.raises(perdure.RuntimeClosed, match="async with"):
+        await runtime.run(plain(), "hello")
+    async with runtime:
+        pass
+    with pytest.raises(perdure.RuntimeClosed):
+        await runtime.run(plain(), "hello")
+
+
+@pytest.mark.parametrize("content", ["", "  \n", Text("")])
+async def test_an_empty_message_is_refused_and_no_session_appears(runtime: Runtime, content: Any) -> None:
+    with pytest.raises(perdure.InvalidMessage, match="empty"):
+        await runtime.run(plain(), content, session="s")
+    with pytest.raises(perdure.SessionNotFound):
+        await runtime.sessions.info("s")
+
+
+async def test_an_oversized_message_is_refused_and_a_large_one_is_kept_whole(runtime: Runtime) -> None:
+    with pytest.raises(perdure.InvalidMessage, match="1048576"):
+        await runtime.run(plain(), "x" * (1024 * 1024 + 1), session="s")
+    asked: list[ModelRequest] = []
+
+    def answer(request: ModelRequest) -> str:
+        asked.append(request)
+        return "read"
+
+    large = "y" * (1024 * 1024)
+    await runtime.run(Agent("a", model=FunctionModel(answer)), large, session="t")
+    assert asked[0].messages[0].text == large
+    assert (await runtime.sessions.history("t"))[0].text == large
+
+
+@pytest.mark.parametrize("session", ["", "x" * 513, "a\nb", 7])
+async def test_an_unusable_session_id_is_refused(runtime: Runtime, session: Any) -> None:
+    with pytest.raises(perdure.UsageError):
+        await runtime.sessions.send(session, "hello")
+
+
+async def test_an_unknown_session_is_named_in_the_error(runtime: Runtime) -> None:
+    for ask in (runtime.sessions.history, runtime.sessions.info, runtime.sessions.interrupt, runtime.sessions.requests):
+        with pytest.raises(perdure.SessionNotFound, match="nowhere"):
+            await ask("nowhere")
+
+
+@pytest.mark.parametrize("url", ["", "ftp://x", "postgresql://localhost/x", "sqlite://", "sqlite://host/x.db"])
+def test_a_wrong_address_is_refused_with_what_would_be_right(url: str) -> None:
+    with pytest.raises(perdure.InvalidURL) as caught:
+        perdure.open(url)
+    assert caught.value.hint
+
+
+async def test_an_agent_without_a_model_is_refused_before_anything_is_sent(runtime: Runtime) -> None:
+    with pytest.raises(perdure.InvalidAgent, match="no model"):
+        await runtime.run(Agent("a"), "hello", session="s")
+    with pytest.raises(perdure.SessionNotFound):
+        await runtime.sessions.info("s")
+
+
+async def test_a_missing_extra_fails_the_turn_with_the_command_that_installs_it(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    result = await runtime.run(Agent("a", model="openai:gpt-5.6-sol"), "hello", session="s")
+    assert result.status == "failed"
+    assert result.failure is not None
+    assert (result.failure.code, "pip install" in result.failure.message) == ("missing_extra", True)
+
+
+async def test_a_missing_key_fails_the_turn_with_the_name_of_its_variable(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    result = await runtime.run(Agent("a", model="anthropic:claude-x"), "hello", session="s")
+    assert result.failure is not None
+    assert (result.failure.code, "ANTHROPIC_API_KEY" in result.failure.message) == ("missing_key", True)
+
+
+# ------------------------------------------------------------------------------------------------------------------ tools
+
+
+@tool(effect="pure")
+async def gives_nan() -> Any:
+    """Return what JSON can't hold."""
+    return {"value": math.nan}
+
+
+@tool(effect="pure")
+async def gives_object() -> Any:
+    """Return an object of no known shape."""
+    return object()
+
+
+@tool(effect="pure")
+async def raises() -> str:
+    """Fail."""
+    raise ValueError("no luck")
+
+
+@tool
+async def raises_outside() -> str:
+    """Fail, perhaps after its effect."""
+    raise ValueError("no luck")
+
+
+@tool
+async def says_no() -> str:
+    """Say that nothing happened."""
+    raise ToolError("the order is closed")
+
+
+@tool(effect="pure")
+def leaves() -> str:
+    """End the process, or so it thinks."""
+    sys.exit(3)
+
+
+@tool(effect="pure", timeout=5)
+async def hangs() -> str:
+    """Never end."""
+    await asyncio.Event().wait()
+    return ""
+
+
+@tool(timeout=5)
+async def hangs_outside() -> str:
+    """Never end, perhaps after its effect."""
+    await asyncio.Event().wait()
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("used", "words", "status"),
+    [
+        (gives_nan, "can't be kept", "succeeded"),
+        (gives_object, "can't be kept", "succeeded"),
+        (raises, "no luck", "failed"),
+        (raises_outside, "execution interrupted; result unknown", "uncertain"),
+        (says_no, "the order is closed", "failed"),
+        (leaves, "SystemExit", "failed"),
+        (hangs, "no result within 5", "cancelled"),
+        (hangs_outside, "execution interrupted; result unknown", "uncertain"),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+async def test_a_tool_that_misbehaves_becomes_an_error_that_the_model_reads(runtime: Runtime, used: Tool, words: str, status: str) -> None:
+    model = ScriptedModel([Reply(tool_calls=[ToolCall(used.name, {})]), Reply("noted")])
+    result = await runtime.run(Agent("a", model=model, tools=[used]), "go", session="s")
+    assert result.output == "noted"
+    response: Any = (await runtime.sessions.history("s"))[2].parts[0]
+    assert response.is_error
+    assert words in response.response
+    ended: Any = [entry for entry in await runtime.sessions.entries("s", kinds=["operation_ended"])][1]
+    assert ended.status == status
+    await sound(runtime, "s")
+
+
+async def test_arguments_that_do_not_fit_run_nothing_and_tell_the_model_each_fault(runtime: Runtime) -> None:
+    ran: list[Any] = []
+
+    @tool
+    async def pay(order: str, cents: int) -> str:
+        """Pay."""
+        ran.append(order)
+        return "paid"
+
+    calls = [ToolCall("pay", {"order": 1, "cents": "x", "extra": True}), ToolCall("pay", '{"order": "A-1", "cen'), ToolCall("nope", {})]
+    model = ScriptedModel([Reply(tool_calls=calls), Reply("sorry")])
+    result = await runtime.run(Agent("a", model=model, tools=[pay]), "go", session="s")
+    assert result.output == "sorry"
+    responses: Any = (await runtime.sessions.history("s"))[2].parts
+    assert all(response.is_error for response in responses)
+    assert all(word in responses[0].response for word in ("cents", "extra"))
+    assert "there is no tool 'nope'" in responses[2].response
+    assert not ran
+    await sound(runtime, "s")
+
+
+# ----------------------------------------------------------------------------------------------------------------- models
+
+
+@pytest.mark.parametrize(
+    ("reply", "code", "calls"),
+    [
+        (Reply(""), "invalid_model_output", 5),
+        (Reply(tool_calls=[ToolCall("raises", {}, "same"), ToolCall("raises", {}, "same")]), "invalid_model_output", 5),
+        (Reply(tool_calls=[ToolCall("raises", {}, f"c{n}") for n in range(129)]), "limit_exceeded", 1),
+        (Reply(tool_calls=[ToolCall("raises", {"x": "y" * 1024 * 1024}, f"c{n}") for n in range(128)]), "limit_exceeded", 1),
+        (perdure.RateLimited("slow down"), "rate_limited", 5),
+        (perdure.AuthenticationFailed("no"), "authentication_failed", 1),
+        (RuntimeError("a bug"), "model_error", 1),
+    ],
+    ids=["nothing", "same-ids", "129-calls", "128-mib", "rate-limit", "bad-key", "bug"],
+)
+async def test_a_model_that_misbehaves_fails_the_turn_with_a_code_and_the_session_stays_usable(
+    runtime: Runtime, reply: Any, code: str, calls: int
+) -> None:
+    tries = 0
+
+    def answer(request: ModelRequest) -> Any:
+        nonlocal tries
+        if request.messages[-1].text == "again":
+            return "fine"
+        tries += 1
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    agent = Agent("a", model=FunctionModel(answer), tools=[raises])
+    result = await runtime.run(agent, "go", session="s")
+    assert (result.status, result.failure.code if result.failure else "") == ("failed", code)
+    assert tries == calls
+    await sound(runtime, "s")
+    assert (await runtime.run(agent, "again", session="s")).output == "fine"
+
+
+async def test_128_calls_at_once_run_and_fit_the_checkpoint(runtime: Runtime) -> None:
+    @tool(key=("number",))
+    async def a_tool_with_quite_a_long_name(number: int) -> int:
+        """Count."""
+        return number
+
+    calls = [ToolCall("a_tool_with_quite_a_long_name", {"number": n}, f"call_{n:030d}") for n in range(128)]
+    model = ScriptedModel([Reply(tool_calls=calls), Reply("done")])
+    result = await runtime.run(Agent("a", model=model, tools=[a_tool_with_quite_a_long_name], approve=[]), "go", session="s")
+    assert (result.output, result.tool_calls) == ("done", 128)
+    assert [part.response for part in (await runtime.sessions.history("s"))[2].parts] == [*range(128)]  # type: ignore[union-attr]
+
+
+async def test_large_arguments_and_results_are_kept_whole_outside_the_journal(runtime: Runtime) -> None:
+    @tool(effect="pure")
+    async def echo(text: str) -> str:
+        """Say it again."""
+        return text
+
+    large = "z" * 900_000
+    seen: list[Any] = []
+
+    def answer(request: ModelRequest) -> Reply:
+        seen.append(request)
+        return Reply(tool_calls=[ToolCall("echo", {"text": large})]) if request.step == 0 else Reply("ok")
+
+    await runtime.run(Agent("a", model=FunctionModel(answer), tools=[echo]), "go", session="s")
+    assert seen[1].messages[1].tool_calls[0].arguments == {"text": large}
+    assert seen[1].messages[2].parts[0].response == large
+    rows = await runtime.store.entries(1)
+    assert max(len(row.body or b"") for row in rows) < 40_000
+    await sound(runtime, "s")
+
+
+# ----------------------------------------------------------------------------------------------------------------- limits
+
+
+async def test_capacity_refuses_one_more_session_and_frees_its_slot_when_work_stops(runtime: Runtime) -> None:
+    small = Runtime(runtime.store, capacity=1)
+    gate = asyncio.Event()
+
+    async def answer(request: ModelRequest) -> str:
+        await gate.wait()
+        return "done"
+
+    agent = Agent("a", model=FunctionModel(answer))
+    small.closed = False
+    first = asyncio.create_task(small.run(agent, "one", session="1"))
+    while not small._drivers:
+        await asyncio.sleep(0)
+    with pytest.raises(perdure.CapacityExceeded):
+        await small.run(agent, "two", session="2")
+    with pytest.raises(perdure.SessionNotFound):
+        await small.sessions.info("2")
+    gate.set()
+    await first
+    assert (await small.run(agent, "two", session="2")).output == "done"
+
+
+async def test_an_unusable_answer_is_refused_and_the_request_stays_open(runtime: Runtime) -> None:
+    model = ScriptedModel([Reply(tool_calls=[ToolCall("says_no", {})]), Reply("ok")])
+    agent = Agent("a", model=model, tools=[says_no], approve=["says_no"])
+    async with runtime.session("s", agent) as session:
+        await session.send("go")
+        async for event in session.events():
+            if isinstance(event, perdure.ApprovalRequested):
+                break
+        with pytest.raises(perdure.StaleRequest):
+            await session.approve("0123456789abcdef")
+        with pytest.raises(perdure.NotCanonical):
+            await session.approve(event.request_id, {"x": math.inf})
+        with pytest.raises(perdure.UsageError):
+            await session.answer(event.request_id, "maybe")  # type: ignore[arg-type]
+        assert [request.request_id for request in await session.requests()] == [event.request_id]
+        await session.approve(event.request_id)
+        with pytest.raises(perdure.StaleRequest):
+            await session.deny(event.request_id)
+        async for event in session.events(after=0):
+            if isinstance(event, TurnEnded):
+                break
+
+
+async def test_edited_arguments_that_do_not_fit_are_an_error_for_the_model_and_nothing_runs(runtime: Runtime) -> None:
+    ran: list[int] = []
+
+    @tool
+    async def pay(cents: int) -> str:
+        """Pay."""
+        ran.append(cents)
+        return "paid"
+
+    model = ScriptedModel([Reply(tool_calls=[ToolCall("pay", {"cents": 5})]), Reply("ok")])
+    async with runtime.session("s", Agent("a", model=model, tools=[pay], approve=["pay"])) as session:
+        await session.send("go")
+        async for event in session.events():
+            if isinstance(event, perdure.ApprovalRequested):
+                await session.approve(event.request_id, {"dollars": 5})
+            if isinstance(event, TurnEnded):
+                break
+    assert not ran
+    response: Any = (await runtime.sessions.history("s"))[2].parts[0]
+    assert response.is_error
+    assert "dollars" in response.response
+
+
+async def test_a_forged_callback_token_is_refused(runtime: Runtime) -> None:
+    for token in ("", "x", "a.b", "WyJzIiwidDEiLDFd.0000"):
+        with pytest.raises(perdure.UsageError, match="token"):
+            await runtime.sessions.report(token, "paid")
+
+
+async def test_a_full_queue_is_refused_and_nothing_is_lost(runtime: Runtime) -> None:
+    for number in range(1024):
+        await runtime.sessions.send("s", f"message {number}")
+    with pytest.raises(perdure.QueueFull):
+        await runtime.sessions.send("s", "one more")
+    head = await runtime.store.load("s")
+    assert head is not None
+    assert len(await runtime.store.inbox(head.row.no)) == 1024
+
+
+async def test_a_definition_that_lost_an_open_call_is_refused_and_touches_nothing(tmp_path: Path) -> None:
+    model = ScriptedModel([Reply(tool_calls=[ToolCall("says_no", {})]), Reply("ok")])
+    agent = Agent("a", model=model, tools=[says_no], approve=["says_no"])
+    async with perdure.open(str(tmp_path / "a.db")) as runtime:
+        async with runtime.session("s", agent) as session:
+            await session.send("go")
+            async for event in session.events():
+                if isinstance(event, perdure.ApprovalRequested):
+                    break
+        before = await runtime.sessions.entries("s")
+        changed = agent.replace(tools=[raises], approve=[])
+        await runtime.sessions.approve("s", event.request_id)
+        with pytest.raises(perdure.DefinitionChanged) as caught:
+            await runtime.recover([changed], session="s")
+        assert "says_no" in str(caught.value)
+        assert len(await runtime.sessions.entries("s")) == len(before) + 1
+        assert await runtime.recover([agent], session="s") == ["s"]
+        assert (await runtime.sessions.info("s")).status == "idle"
