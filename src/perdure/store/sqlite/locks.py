@@ -64,7 +64,7 @@ class LifeLocks:
         if runner in self._held:
             return True
         path = self._path(runner)
-        deadline = time.monotonic() + 2
+        deadline = time.monotonic() + 0.25
         while True:
             descriptor = _open(path)
             # Somebody who looks whether the runner lives holds the lock for an instant, so one refusal proves nothing.

@@ -243,7 +243,11 @@ class Writer:
             return
         if landed:
             return
-        certain = landed is False or all(job.error or job.write.repeatable or job.write.changed(job.answer) is None for job in jobs)
+        wrote = [job for job in jobs if job.error is None and (job.write.repeatable or job.write.changed(job.answer) is not None)]
+        if not wrote:
+            # They only read what was committed before, and that is as true as it was.
+            return
+        certain = landed is False or all(job.write.repeatable for job in wrote)
         for job in jobs:
             job.error = translate(error, "committing") if certain else _unknown(error)
         if certain:

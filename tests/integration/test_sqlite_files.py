@@ -1,0 +1,370 @@
+"""What the file is, and which files are refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+import perdure.store
+from perdure.core.errors import FormatUnknown, InvalidURL, StoreBroken, StoreCorrupt, StoreReadOnly
+from perdure.store.base import Committed, Sent, SessionQuery
+from perdure.store.conformance import content, create, facts, row_of, step, submission
+from perdure.store.sqlite import SQLiteStore
+from perdure.store.sqlite.database import APPLICATION_ID, FORMAT
+from perdure.store.sqlite.sql import QUERIES
+
+SOURCE = Path(next(iter(perdure.store.__path__))).parents[1]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "agents.db"
+
+
+def snapshot(directory: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(directory)): file.read_bytes() for file in sorted(directory.rglob("*")) if file.is_file()}
+
+
+async def made(path: Path) -> None:
+    store = SQLiteStore(path)
+    await store.open()
+    no = await create(store)
+    await store.commit(step(no))
+    await store.close()
+
+
+async def refused(path: Path, kind: type[Exception]) -> str:
+    store = SQLiteStore(path)
+    with pytest.raises(kind) as caught:
+        await store.open()
+    assert type(caught.value) is kind
+    await store.close()
+    return str(caught.value)
+
+
+async def test_only_its_owner_can_read_it(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = SQLiteStore(path)
+        await store.open()
+        await create(store)
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.rglob("*")}
+        await store.close()
+    finally:
+        os.umask(before)
+    assert modes == {
+        "agents.db": 0o600,
+        "agents.db-wal": 0o600,
+        "agents.db-shm": 0o600,
+        "agents.db-locks": 0o700,
+        "turn": 0o600,
+        "write": 0o600,
+    }
+
+
+async def test_it_says_what_it_is(path: Path) -> None:
+    await made(path)
+    connection = apsw.Connection(str(path))
+    facts_ = {name: connection.pragma(name) for name in ("application_id", "user_version", "journal_mode", "page_size")}
+    connection.close()
+    assert facts_ == {"application_id": APPLICATION_ID, "user_version": FORMAT, "journal_mode": "wal", "page_size": 2048}
+
+
+async def test_the_writer_is_durable_and_forgets(path: Path) -> None:
+    store = SQLiteStore(path)
+    await store.open()
+    no = await create(store)
+    seen: dict[str, object] = {}
+
+    def look(connection: apsw.Connection) -> None:
+        seen.update({name: connection.pragma(name) for name in ("synchronous", "secure_delete")})
+
+    await store.commit(step(no, within=look))
+    await store.close()
+    assert seen == {"synchronous": 2, "secure_delete": 1}
+
+
+async def test_closing_leaves_one_file_and_the_locks_directory(path: Path) -> None:
+    await made(path)
+    assert sorted(file.name for file in path.parent.iterdir()) == ["agents.db", "agents.db-locks"]
+
+
+async def test_a_future_format_is_left_alone(path: Path) -> None:
+    await made(path)
+    connection = apsw.Connection(str(path))
+    connection.pragma("user_version", FORMAT + 1)
+    connection.close()
+    shutil.rmtree(path.with_name("agents.db-locks"))
+    before = snapshot(path.parent)
+    assert "newer" in await refused(path, FormatUnknown)
+    assert snapshot(path.parent) == before
+
+
+async def test_another_programs_database_is_left_alone(path: Path) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA journal_mode = WAL; CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)")
+    connection.close()
+    before = snapshot(path.parent)
+    assert "not a perdure store" in await refused(path, FormatUnknown)
+    assert snapshot(path.parent) == before
+
+
+@pytest.mark.parametrize("data", [b"x", b"hello\n" * 1_000, b"SQLite format 3\x00", b"\x00" * 8192])
+async def test_a_file_that_is_no_database_is_left_alone(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    await refused(path, FormatUnknown)
+    assert snapshot(path.parent) == {"agents.db": data}
+
+
+async def test_a_truncated_file_is_corrupt(path: Path) -> None:
+    await made(path)
+    data = path.read_bytes()
+    for size in (2048 * 3, 2048 * 12 + 7, 2048):
+        path.write_bytes(data[:size])
+        await refused(path, StoreCorrupt)
+        assert path.read_bytes() == data[:size]
+
+
+async def test_a_file_cut_in_its_first_page_is_refused(path: Path) -> None:
+    await made(path)
+    data = path.read_bytes()[:90]
+    path.write_bytes(data)
+    store = SQLiteStore(path)
+    with pytest.raises((FormatUnknown, StoreCorrupt)):
+        await store.open()
+    assert path.read_bytes() == data
+
+
+async def test_damaged_pages_are_corrupt_when_they_are_read(path: Path) -> None:
+    await made(path)
+    data = bytearray(path.read_bytes())
+    data[2048 * 2 :] = b"\xa5" * (len(data) - 2048 * 2)
+    path.write_bytes(bytes(data))
+    store = SQLiteStore(path)
+
+    async def read() -> None:
+        await store.open()
+        await store.load("s")
+
+    with pytest.raises(StoreCorrupt):
+        await read()
+    await store.close()
+
+
+async def test_a_missing_directory_is_named(path: Path) -> None:
+    message = await refused(path.parent / "nowhere" / "agents.db", InvalidURL)
+    assert "nowhere" in message
+    assert "directory" in message
+    assert not (path.parent / "nowhere").exists()
+
+
+async def test_a_directory_is_no_store(path: Path) -> None:
+    path.mkdir()
+    await refused(path, InvalidURL)
+
+
+async def test_an_empty_file_becomes_a_store_with_the_right_mode(path: Path) -> None:
+    path.touch(0o644)
+    await made(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+async def test_what_a_crash_while_making_it_left_is_no_obstacle(path: Path) -> None:
+    for name in ("agents.db-new", "agents.db-new-journal", "agents.db-new-wal"):
+        (path.parent / name).write_bytes(b"half of something")
+    await made(path)
+    assert sorted(file.name for file in path.parent.iterdir()) == ["agents.db", "agents.db-locks"]
+
+
+async def test_odd_names_are_fine(tmp_path: Path) -> None:
+    for name in ("a b.db", "ä?x=1&y#z%41.db", "file:x"):
+        await made(tmp_path / name)
+        assert (tmp_path / name).stat().st_size > 0
+
+
+async def test_altered_content_is_noticed_when_it_is_read(path: Path) -> None:
+    store = SQLiteStore(path)
+    await store.open()
+    await create(store)
+    picture = content(b"picture" * 1_000)
+    await store.put_blob("s", picture)
+    vandal = apsw.Connection(str(path))
+    vandal.execute("UPDATE blobs SET data = CAST(replace(data, 'pic', 'pix') AS BLOB)")
+    vandal.close()
+    with pytest.raises(StoreCorrupt):
+        await store.blob("s", picture.digest)
+    await store.close()
+
+
+async def test_deleted_content_is_gone_from_the_disk(path: Path) -> None:
+    secret = b"the secret that must not stay" * 40
+    store = SQLiteStore(path)
+    await store.open()
+    no = await create(store, body=secret)
+    await store.commit(step(no, entries=tuple(entry.__class__(*[*_columns(entry)[:6], secret, entry.chain]) for entry in facts(2, 2))))
+    await store.put_blob("s", content(secret + b"!"))
+    on_disk = path.read_bytes() + path.with_name("agents.db-wal").read_bytes()
+    assert secret in on_disk
+    await store.delete(no)
+    await store.load("s")
+    await store.close()
+    assert b"the secret" not in b"".join(snapshot(path.parent).values())
+
+
+def _columns(entry: object) -> list[object]:
+    return [getattr(entry, name) for name in ("seq", "number", "kind", "at", "salt", "body_digest", "body", "chain")]
+
+
+async def test_python_never_builds_a_statement() -> None:
+    package = Path(perdure.store.__path__[0]) / "sqlite"
+    for file in package.glob("*.py"):
+        if file.name != "database.py":
+            for word in ("SELECT ", "INSERT ", "UPDATE ", "DELETE FROM"):
+                assert word not in file.read_text(), (file.name, word)
+
+
+async def test_every_statement_is_used_and_says_what_it_is_for() -> None:
+    package = Path(perdure.store.__path__[0]) / "sqlite"
+    python = "".join(file.read_text() for file in package.glob("*.py"))
+    text = (package / "queries.sql").read_text()
+    for name in QUERIES:
+        stem = name.removesuffix("_newest_first").removesuffix("_of_kinds")
+        assert f'"{stem}"' in python, name
+        assert f"-- name: {name}\n-- " in text, name
+
+
+async def test_no_list_reads_rows_that_it_does_not_show(path: Path) -> None:
+    await made(path)
+    connection = apsw.Connection(str(path))
+
+    def plan(name: str) -> str:
+        values = dict.fromkeys(
+            ["no", "after", "before", "limit", "kinds", "submission_id", "now", "agents", "alive", "updated", "owner", "agent", "statuses"]
+        )
+        cursor = connection.execute("EXPLAIN QUERY PLAN " + QUERIES[name], values)
+        return "\n".join(row[3] for row in cursor)
+
+    assert "sessions_due" in plan("runnable")
+    assert "sessions_held" in plan("runnable")
+    assert "sessions_due" in plan("next_wake")
+    assert "sessions_listed" in plan("sessions_page")
+    assert "inbox_waiting" in plan("inbox_waiting")
+    assert "(no=? AND seq>? AND seq<?)" in plan("entries_of_kinds_newest_first")
+    assert "SCAN sessions\n" not in plan("runnable") + "\n"
+    connection.close()
+
+
+# Reading what can't be written
+
+READ_ONLY = """
+import asyncio, os, sys
+from perdure.core.errors import StoreReadOnly
+from perdure.store.base import SessionQuery
+from perdure.store.conformance import step, submission, runner, raises
+from perdure.store.sqlite import SQLiteStore
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+
+async def main(path):
+    store = SQLiteStore(path)
+    await store.open()
+    loaded = await store.load("s")
+    assert len(await store.entries(loaded.row.no)) == loaded.row.version == 2, loaded
+    assert len(await store.sessions(SessionQuery())) == 1
+    assert not loaded.holder_alive
+    for write in (store.send(submission(name="x")), store.commit(step(1, 2)), store.ack(1, "a", 1), store.heartbeat(runner(), 1)):
+        await raises(StoreReadOnly, write)
+    stop = store.changes(print)
+    stop()
+    await store.close()
+    missing = SQLiteStore(path + "2")
+    await raises(StoreReadOnly, missing.open())
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def shelf() -> Iterator[Path]:
+    # Not below pytest's own directory, which other users can't enter.
+    directory = Path(tempfile.mkdtemp())
+    yield directory
+    directory.chmod(0o700)
+    shutil.rmtree(directory)
+
+
+def read_only(path: Path) -> None:
+    for file in path.parent.rglob("*"):
+        file.chmod(0o555 if file.is_dir() else 0o444)
+    path.parent.chmod(0o555)
+    before = snapshot(path.parent)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(READ_ONLY), str(path)],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert snapshot(path.parent).keys() == before.keys()
+    assert snapshot(path.parent)[path.name] == before[path.name]
+
+
+async def test_a_file_that_can_not_be_written_can_be_read(shelf: Path) -> None:
+    await made(shelf / "agents.db")
+    read_only(shelf / "agents.db")
+
+
+async def test_a_file_that_can_not_be_written_can_be_read_beside_its_writer(shelf: Path) -> None:
+    store = SQLiteStore(shelf / "agents.db")
+    await store.open()
+    no = await create(store)
+    await store.commit(step(no))
+    read_only(shelf / "agents.db")
+    await store.close()
+
+
+async def test_the_writer_goes_on_with_what_others_left_in_the_log(path: Path, tmp_path: Path) -> None:
+    store = SQLiteStore(path)
+    await store.open()
+    no = await create(store)
+    await store.commit(step(no))
+    # What a killed process leaves: the file and its log, as they are now.
+    (tmp_path / "copy").mkdir()
+    for name in ("agents.db", "agents.db-wal"):
+        shutil.copy(path.with_name(name), tmp_path / "copy" / name)
+    await store.close()
+    again = SQLiteStore(tmp_path / "copy" / "agents.db")
+    await again.open()
+    assert (await row_of(again)).version == 2
+    assert isinstance(await again.commit(step(no, 2)), Committed)
+    assert isinstance(await again.send(submission(name="x")), Sent)
+    assert len(await again.sessions(SessionQuery())) == 1
+    await again.close()
+
+
+async def test_a_database_that_someone_else_holds_is_busy_and_nothing_is_lost(path: Path) -> None:
+    store = SQLiteStore(path, busy_timeout=0.05)
+    await store.open()
+    no = await create(store)
+    stranger = apsw.Connection(str(path))
+    stranger.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreBroken) as caught:
+        await store.commit(step(no))
+    assert caught.value.retryable
+    assert not isinstance(caught.value, StoreReadOnly)
+    stranger.execute("ROLLBACK")
+    stranger.close()
+    assert isinstance(await store.commit(step(no)), Committed)
+    await store.close()
