@@ -326,10 +326,16 @@ def _planned(checkpoint: Checkpoint, entry: OperationPlanned) -> Checkpoint:
 
 
 def _started(checkpoint: Checkpoint, entry: OperationStarted) -> Checkpoint:
+    turn = checkpoint.turn
+    if turn is not None and (planned := turn.operation(entry.operation)) is not None:
+        plan = entry.plan or planned.plan
+        return _with_operation(
+            checkpoint, entry.operation, plan=plan, status="started", attempt=entry.attempt, fence=entry.fence, not_before=0
+        )
     if entry.plan is not None:
         operation = Operation(id=entry.operation, plan=entry.plan, status="started", attempt=entry.attempt, fence=entry.fence)
         return _add_operation(checkpoint, operation)
-    return _with_operation(checkpoint, entry.operation, status="started", attempt=entry.attempt, fence=entry.fence, not_before=0)
+    return checkpoint
 
 
 def _add_operation(checkpoint: Checkpoint, operation: Operation) -> Checkpoint:
@@ -374,8 +380,12 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
 
 def _request_opened(checkpoint: Checkpoint, entry: RequestOpened) -> Checkpoint:
     changes: dict[str, Any] = {"request": entry.request_id, "deadline": entry.deadline, "default": entry.default}
+    turn = checkpoint.turn
+    operation = turn.operation(entry.operation) if turn is not None else None
     if isinstance(entry, UncertainRequested):
         changes["status"] = "asking"
+    elif isinstance(entry, ApprovalRequested) and entry.match is not None and operation is not None:
+        changes["plan"] = replace(operation.plan, match=entry.match)
     return _with_operation(checkpoint, entry.operation, **changes)
 
 

@@ -204,7 +204,7 @@ class OperationPlanned(Entry, frozen=True, kw_only=True):
 
 
 class OperationStarted(Entry, frozen=True, kw_only=True):
-    """An attempt is about to begin. Where no entry planned it before, ``plan`` says what it is."""
+    """An attempt is about to begin. ``plan`` says what it is where no entry planned it before, or edited arguments changed it."""
 
     kind = "operation_started"
     operation: str

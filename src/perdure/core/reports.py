@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from .commands import PostMessage, ReportResult
-from .entries import Failure, Limits, OperationEnded, Plan, RequestRecord, Status
+from .entries import EffectMatch, Failure, Limits, OperationEnded, Plan, RequestRecord, Status
 from .messages import Part
 from .usage import Usage
 
@@ -18,6 +18,7 @@ __all__ = [
     "Claimed",
     "Fail",
     "Finish",
+    "Guarded",
     "PlannedCall",
     "Promote",
     "Reconciled",
@@ -75,13 +76,13 @@ class AttemptEnded(_Command, frozen=True, kw_only=True):
 class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call with what its tool and the policy say of it.
 
-    ``reject`` answers it with ``response`` and runs nothing; ``replay`` answers it with what an equivalent call came to.
+    ``reject`` answers it with the words of ``failure``, ``replay`` with ``parts``, what an equivalent call came to; both run nothing.
     """
 
     plan: Plan
     verdict: Literal["allow", "ask", "reject", "replay"] = "allow"
-    response: Any = None
     failure: Failure | None = None
+    parts: tuple[Part, ...] = ()
     reason: str = ""
     deadline: int = 0
     default: Literal["approve", "deny", "abort"] = "deny"
@@ -95,9 +96,19 @@ class CallsPlanned(_Command, frozen=True, kw_only=True):
 
 
 class StartTools(_Command, frozen=True, kw_only=True):
-    """Start the tool calls that may start."""
+    """Start the tool calls that may start. ``plans`` replaces what edited arguments changed, by operation."""
 
     fence: int
+    plans: dict[str, Plan] = {}
+
+
+class Guarded(_Command, frozen=True, kw_only=True):
+    """A call that is about to start would repeat an effect of unknown outcome: a person has to say."""
+
+    operation: str
+    match: EffectMatch
+    reason: str
+    deadline: int
 
 
 class StepPrepared(_Command, frozen=True, kw_only=True):

@@ -41,6 +41,7 @@ from .reports import (
     CallsPlanned,
     Fail,
     Finish,
+    Guarded,
     PlannedCall,
     Promote,
     Reconciled,
@@ -260,19 +261,12 @@ def plan_calls(draft: Draft, command: CallsPlanned) -> None:
     for index, call in enumerate(command.calls):
         identity = f"{turn.id}.{turn.step}.{turn.ordinal + index}"
         if call.verdict in ("reject", "replay"):
-            rejected = call.verdict == "reject"
-            response = response_to(call.plan, call.response, is_error=rejected)
-            draft.write(
-                OperationEnded(
-                    operation=identity,
-                    attempt=0,
-                    status="failed" if rejected else "succeeded",
-                    parts=(response,),
-                    digest=part_digest(response),
-                    failure=call.failure,
-                ),
-                at,
-            )
+            failure, parts = call.failure, call.parts
+            if failure is not None:
+                parts = (response_to(call.plan, failure.message, is_error=True),)
+            status: Status = "succeeded" if failure is None else "failed"
+            ended = OperationEnded(operation=identity, attempt=0, status=status, parts=parts, digest=part_digest(parts[0]), failure=failure)
+            draft.write(ended, at)
     finish_batch(draft, at)
     if any(call.verdict == "ask" for call in command.calls):
         for index, call in enumerate(command.calls):
@@ -301,10 +295,19 @@ def ask_approval(draft: Draft, identity: str, call: PlannedCall, at: int) -> Non
     )
 
 
+def guard(draft: Draft, command: Guarded) -> None:
+    """What a person saw when they approved was another situation: ask, or ask again."""
+    operation = draft.operation(command.operation)
+    if operation is not None and operation.status == "planned" and not operation.request:
+        plan = replace(operation.plan, match=command.match)
+        ask_approval(draft, operation.id, PlannedCall(plan=plan, reason=command.reason, deadline=command.deadline), command.at)
+
+
 def start_tools(draft: Draft, command: StartTools) -> None:
     turn = draft.checkpoint.turn
     for item in startable(turn) if turn is not None else ():
-        draft.write(OperationStarted(operation=item.id, attempt=item.attempt + 1, fence=command.fence), command.at)
+        plan = command.plans.get(item.id)
+        draft.write(OperationStarted(operation=item.id, attempt=item.attempt + 1, fence=command.fence, plan=plan), command.at)
 
 
 def answer(draft: Draft, command: Answer) -> None:

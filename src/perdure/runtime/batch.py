@@ -38,7 +38,7 @@ class Batch:
         self.consumed: dict[str, int] = {}
         self.settled: dict[str, int] = {}
         self.blobs: dict[str, StoredBlob] = {}
-        self._effects: list[EffectRow] = []
+        self.effects: list[EffectRow] = []
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -58,10 +58,8 @@ class Batch:
             match entry:
                 case TurnEnded():
                     self.settled[entry.submission] = entry.seq
-                case OperationEnded(final=True) if entry.attempt:
-                    key = effects_before.get(entry.operation)
-                    if key:
-                        self._effects.append(EffectRow(effect_key=key, seq=entry.seq, state=entry.status))
+                case EffectSettled() | OperationEnded(final=True) if entry.attempt and entry.operation in effects_before:
+                    self.effects.append(EffectRow(effect_key=effects_before[entry.operation], seq=entry.seq, state=entry.status))
         return written
 
     def _open_effects(self) -> dict[str, bytes]:
@@ -72,7 +70,7 @@ class Batch:
 
     def settle_effect(self, key: bytes, receipt: int, status: str) -> None:
         """An uncertain effect of an operation that is closed is known now."""
-        self._effects.append(EffectRow(effect_key=key, seq=receipt, state=status))
+        self.effects.append(EffectRow(effect_key=key, seq=receipt, state=status))
 
     def take(self, command: Command, decided: Any) -> bool:
         """Decide a submission; where the state refuses it, say so in the journal. False: it is not its time."""
@@ -107,10 +105,6 @@ class Batch:
             isinstance(entry, TurnEnded) or (isinstance(entry, OperationEnded) and entry.final and entry.status in ("succeeded", "failed"))
             for entry in entries
         )
-        effects = [*self._effects]
-        for entry in entries:
-            if isinstance(entry, EffectSettled) and (key := self._asked(entry.operation)):
-                effects.append(EffectRow(effect_key=key, seq=entry.seq, state=entry.status))
         return Commit(
             no=row.no,
             version=row.version,
@@ -122,7 +116,7 @@ class Batch:
             consumed=tuple(self.consumed.items()),
             settled=tuple(self.settled.items()),
             received=received,
-            effects=tuple(effects),
+            effects=tuple(self.effects),
             blobs=tuple(self.blobs.values()),
             catalogue=None
             if status is None
@@ -132,12 +126,6 @@ class Batch:
             progress=progress,
             inbox_head=inbox_head,
         )
-
-    def _asked(self, operation: str) -> bytes | None:
-        """The effect key of an operation that a person settled while its turn was open."""
-        turn = self.before.turn
-        item = turn.operation(operation) if turn is not None else None
-        return effect_key(item.plan.name, item.plan.effect_key) if item is not None and item.plan.effect_key else None
 
 
 def effect_key(name: str, selected: str) -> bytes:

@@ -32,7 +32,7 @@ from ..core.entries import (
 )
 from ..core.errors import DefinitionChanged, Fenced, LimitExceeded, SessionNotFound, SessionStuck, StoreCorrupt
 from ..core.journal import open_entry
-from ..core.messages import ToolCall
+from ..core.messages import Part, ToolCall, ToolCallResponse
 from ..core.reports import (
     Accept,
     AttemptEnded,
@@ -40,6 +40,7 @@ from ..core.reports import (
     Claimed,
     Fail,
     Finish,
+    Guarded,
     PlannedCall,
     Promote,
     Reconciled,
@@ -49,14 +50,14 @@ from ..core.reports import (
     StepPrepared,
     TimePassed,
 )
-from ..core.rules import arguments_digest
+from ..core.rules import UNKNOWN_LIVE, arguments_digest
 from ..models.base import Delta, Model, ModelRequest
 from ..store.base import Claim, Commit, Committed, EffectRow, Held, InboxMoved, InboxRow, Loaded, NoSession, Stale, StoredBlob
 from ..tools.policy import Allow, ApprovalCall, Ask, Deny
 from ..tools.tool import ArgumentsInvalid, Tool
-from .batch import Batch, parked_status
-from .context import CONTEXT_KINDS, Context
-from .perform import Outcome, Performer
+from .batch import Batch, effect_key, parked_status
+from .context import CONTEXT_KINDS, Context, resolve_parts
+from .perform import Outcome, Performer, keep_parts
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -391,9 +392,12 @@ class Driver:
         parts, blobs = self._performer.response(operation, command.result, is_error=command.is_error)
         return AttemptEnded(operation=operation.id, attempt=command.attempt, status="succeeded", parts=parts, at=command.at), blobs
 
-    async def receipt(self, seq: int) -> OperationEnded:
-        """A stored receipt."""
+    async def receipt(self, seq: int, batch: Batch | None = None) -> OperationEnded:
+        """A receipt, stored or about to be."""
         assert self.head is not None
+        for pending in batch.entries if batch is not None else ():
+            if pending.seq == seq and isinstance(pending, OperationEnded):
+                return pending
         rows = await self.store.entries(self.head.row.no, after=seq - 1, before=seq + 1)
         entry = open_entry(rows[0])
         assert isinstance(entry, OperationEnded)
@@ -556,14 +560,13 @@ class Driver:
             tool.check(call.arguments)
         except ArgumentsInvalid as error:
             return _rejected(plan, str(error), "invalid_arguments")
-        key = tool.effect_key(call.arguments)
         plan = Plan(
             kind="tool",
             name=call.name,
             call=call.id,
             arguments=plan.arguments,
             effect=tool.effect,
-            effect_key="" if tool.effect == "pure" else key[len(call.name.encode()) + 1 :].hex(),
+            effect_key=_selected(tool, call.arguments),
             exclusive=tool.exclusive,
             reconcile=tool.reconcile is not None,
             ask_when_uncertain=tool.on_uncertain == "ask",
@@ -573,51 +576,79 @@ class Driver:
         if isinstance(ruling, Deny):
             words = "not executed: the policy denies it" + (f": {ruling.reason}" if ruling.reason else "")
             return _rejected(plan, words, "denied")
-        match = await self._guard_match(plan, key)
+        match = await self._guard_match(plan, tool.effect_key(call.arguments), batch) if tool.guard != "allow" else None
         if match is not None and tool.guard == "replay":
-            receipt = await self.receipt(match.seq)
-            response: Any = getattr(receipt.parts[0], "response", None) if receipt.parts else None
-            return PlannedCall(plan=plan, verdict="replay", response=response)
-        if match is not None and tool.guard == "ask":
+            return PlannedCall(plan=plan, verdict="replay", parts=await self._recorded(match, plan, batch))
+        if match is not None:
             plan = msgspec.structs.replace(plan, match=match)
-            words = f"an earlier call of {call.name} with the same effect has an unknown outcome"
-            return PlannedCall(plan=plan, verdict="ask", reason=words, deadline=batch.now + GUARD_DEADLINE_MS)
+            return PlannedCall(plan=plan, verdict="ask", reason=_guarded(call.name), deadline=batch.now + GUARD_DEADLINE_MS)
         if isinstance(ruling, Ask):
             seconds = ruling.deadline_seconds if ruling.deadline_seconds is not None else self.agent.approval_timeout
             deadline = 0 if seconds is None else batch.now + round(seconds * 1000)
             return PlannedCall(plan=plan, verdict="ask", reason=ruling.reason, deadline=deadline, default=ruling.default)
         return PlannedCall(plan=plan)
 
-    async def _guard_match(self, plan: Plan, key: bytes) -> EffectMatch | None:
-        """The latest effect of unknown outcome that a call would repeat."""
+    async def _guard_match(self, plan: Plan, key: bytes, batch: Batch) -> EffectMatch | None:
+        """The latest effect of unknown outcome that a call would repeat, and that nobody has been shown with it."""
         if plan.effect == "pure":
             return None
-        for row in reversed(self._unsettled):
-            if row.effect_key == key:
-                receipt = await self.receipt(row.seq)
+        for row in [*reversed(batch.effects), *reversed(self._unsettled)]:
+            if row.effect_key == key and row.state == "uncertain" and not (plan.match is not None and plan.match.seq == row.seq):
+                receipt = await self.receipt(row.seq, batch)
                 return EffectMatch(operation=receipt.operation, seq=row.seq, state=row.state)
         return None
 
     async def _start_tools(self, batch: Batch, fence: int) -> bool:
-        """Start what may start. False: effects run now, or nothing can start."""
-        turn = batch.draft.turn
+        """Start what may start, after one more look. False: effects run now, or nothing can start."""
         before = len(batch.entries)
-        for item in startable(turn):
-            if item.edited or item.attempt:
-                await self._refuse_unfit(batch, item)
-        if any(isinstance(entry, OperationEnded) for entry in batch.entries[before:]):
+        plans: dict[str, Plan] = {}
+        for item in startable(batch.draft.turn):
+            tool = self.agent.tool(item.plan.name)
+            arguments = await self._arguments_of(item, batch)
+            if tool is None or (item.edited and not _fits(tool, arguments)):
+                self._refuse_unfit(batch, item, tool, arguments)
+                continue
+            plan = item.plan
+            if item.edited:
+                plan = plans[item.id] = msgspec.structs.replace(plan, effect_key=_selected(tool, arguments))
+            if item.attempt == 0:
+                await self._guard(batch, item, plan, tool)
+        if len(batch.entries) > before:
             return True
-        batch.apply(StartTools(fence=fence, at=batch.now))
+        batch.apply(StartTools(fence=fence, plans=plans, at=batch.now))
         return False
 
-    async def _refuse_unfit(self, batch: Batch, item: Operation) -> None:
+    async def _guard(self, batch: Batch, item: Operation, plan: Plan, tool: Tool) -> None:
+        """An effect that became uncertain since the call was planned stops it too."""
+        if tool.guard == "allow" or not plan.effect_key:
+            return
+        match = await self._guard_match(plan, effect_key(plan.name, plan.effect_key), batch)
+        if match is None:
+            return
+        if tool.guard == "replay":
+            parts = await self._recorded(match, plan, batch)
+            batch.apply(AttemptEnded(operation=item.id, attempt=0, status="succeeded", parts=parts, at=batch.now))
+        else:
+            deadline = batch.now + GUARD_DEADLINE_MS
+            batch.apply(Guarded(operation=item.id, match=match, reason=_guarded(plan.name), deadline=deadline, at=batch.now))
+
+    async def _recorded(self, match: EffectMatch, plan: Plan, batch: Batch) -> tuple[Part, ...]:
+        """What an earlier call came to, as the response to this one."""
+        receipt = await self.receipt(match.seq, batch)
+        parts = await resolve_parts(receipt.parts, self._blob)
+        response = parts[0] if parts else None
+        if not isinstance(response, ToolCallResponse):
+            return (ToolCallResponse(id=plan.call, name=plan.name, response=UNKNOWN_LIVE, is_error=True),)
+        kept, blobs = keep_parts((msgspec.structs.replace(response, id=plan.call),))
+        batch.blobs.update({blob.digest: blob for blob in blobs})
+        return kept
+
+    def _refuse_unfit(self, batch: Batch, item: Operation, tool: Tool | None, arguments: Any) -> None:
         """Arguments that a person edited are checked like a model's."""
-        tool = self.agent.tool(item.plan.name)
         problem = f"there is no tool {item.plan.name!r} any more"
         if tool is not None:
             try:
-                tool.check(await self._arguments_of(item, batch))
-                return
+                tool.check(arguments)
             except ArgumentsInvalid as error:
                 problem = str(error)
         failure = Failure(code="invalid_arguments", message=problem)
@@ -891,7 +922,16 @@ def _decode(row: InboxRow) -> Command:
 
 
 def _rejected(plan: Plan, words: str, code: str) -> PlannedCall:
-    return PlannedCall(plan=plan, verdict="reject", response=words, failure=Failure(code=code, message=words))
+    return PlannedCall(plan=plan, verdict="reject", failure=Failure(code=code, message=words))
+
+
+def _selected(tool: Tool, arguments: Any) -> str:
+    """What a tool's key selects of the arguments, as the journal keeps it; a pure call has no effect to know again."""
+    return "" if tool.effect == "pure" else tool.effect_key(arguments)[len(tool.name.encode()) + 1 :].hex()
+
+
+def _guarded(name: str) -> str:
+    return f"an earlier call of {name} with the same effect has an unknown outcome"
 
 
 def _fits(tool: Tool, arguments: Any) -> bool:
