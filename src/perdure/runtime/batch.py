@@ -68,10 +68,6 @@ class Batch:
             return {}
         return {item.id: effect_key(item.plan.name, item.plan.effect_key) for item in turn.operations if item.plan.effect_key}
 
-    def settle_effect(self, key: bytes, receipt: int, status: str) -> None:
-        """An uncertain effect of an operation that is closed is known now."""
-        self.effects.append(EffectRow(effect_key=key, seq=receipt, state=status))
-
     def take(self, command: Command, decided: Any) -> bool:
         """Decide a submission; where the state refuses it, say so in the journal. False: it is not its time."""
         try:

@@ -17,58 +17,45 @@ from ..agent import Agent
 from ..agent.definition import compatible, describe, difference
 from ..core import canonical
 from ..core import checkpoint as checkpoints
-from ..core.checkpoint import Checkpoint, Operation, due, phase, startable
+from ..core.checkpoint import Checkpoint, Operation, due, phase
 from ..core.commands import Answer, Command, Interrupt, PostMessage, ReportResult
 from ..core.commands import decode as decode_command
 from ..core.entries import (
-    EffectMatch,
     Failure,
-    OperationEnded,
-    Plan,
-    RequestClosed,
     RequestRecord,
     TurnCompleted,
     TurnEnded,
 )
 from ..core.errors import DefinitionChanged, Fenced, LimitExceeded, SessionNotFound, SessionStuck, StoreCorrupt
 from ..core.journal import open_entry
-from ..core.messages import Part, ToolCall, ToolCallResponse
 from ..core.reports import (
     Accept,
     AttemptEnded,
-    CallsPlanned,
     Claimed,
     Fail,
     Finish,
-    Guarded,
-    PlannedCall,
     Promote,
     Reconciled,
     Redefined,
-    Report,
-    StartTools,
     StepPrepared,
     TimePassed,
 )
-from ..core.rules import UNKNOWN_LIVE, arguments_digest
 from ..models.base import Delta, Model, ModelRequest
-from ..store.base import Claim, Commit, Committed, EffectRow, Held, InboxMoved, InboxRow, Loaded, NoSession, Stale, StoredBlob
-from ..tools.policy import Allow, ApprovalCall, Ask, Deny
-from ..tools.tool import ArgumentsInvalid, Tool
-from .batch import Batch, effect_key, parked_status
-from .context import CONTEXT_KINDS, Context, resolve_parts
-from .perform import Outcome, Performer, keep_parts
+from ..store.base import Claim, Commit, Committed, Held, InboxMoved, InboxRow, Loaded, NoSession, Stale, StoredBlob
+from .batch import Batch, parked_status
+from .calls import Calls, Ruling
+from .context import CONTEXT_KINDS, Context
+from .ledger import Ledger
+from .perform import Outcome, Performer
 
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-__all__ = ["GUARD_DEADLINE_MS", "STUCK_CLAIMS", "Driver"]
+__all__ = ["STUCK_CLAIMS", "Driver"]
 
 STUCK_CLAIMS = 5
 """After so many takeovers without progress the session waits for a person."""
 
-GUARD_DEADLINE_MS = 24 * 60 * 60 * 1000
-"""How long the guard's question stands; unanswered means refused."""
 
 ELSEWHERE_MS = 250
 """How often a session that another process runs is looked at again, besides the store's notices."""
@@ -101,6 +88,7 @@ class Driver:
         self.ran_a_turn = False
         self.forced = False
         self.head: Loaded | None = None
+        self.ledger: Ledger
         self.checkpoint = Checkpoint()
         self.held = False
         self._definition = describe(agent)
@@ -116,11 +104,10 @@ class Driver:
         self._reports: list[Outcome] = []
         self._taken = 0
         self._doing: dict[tuple[str, int, str], Doing] = {}
-        self._rulings: dict[str, Allow | Ask | Deny] = {}
+        self._calls = Calls(session_id, agent, self._context, self._blob)
+        self._rulings: dict[str, Ruling] = {}
         self._judging: asyncio.Task[None] | None = None
         self._requests: dict[str, ModelRequest] = {}
-        self._arguments: dict[int, dict[str, Any]] = {}
-        self._unsettled: list[EffectRow] = []
         self._stored: set[str] = set()
         self._wake = asyncio.Event()
         self._stopping = False
@@ -247,6 +234,8 @@ class Driver:
     def _take_head(self, head: Loaded) -> None:
         self.head = head
         self.runtime.known(head.row.no, self.session_id)
+        if self._performer is None:
+            self.ledger = Ledger(self.store, head.row.no)
         self.checkpoint = checkpoints.decode(head.row.checkpoint)
         self._seen_head = head.row.inbox_head
         if self._performer is None:
@@ -296,7 +285,7 @@ class Driver:
             await self._context.add([open_entry(row) for row in rows])
             self._context.accept()
             self._read_to = version
-        self._unsettled = await self.store.effects(no, state="uncertain")
+        await self.ledger.load()
 
     async def _blob(self, digest: str) -> bytes:
         for _, blobs in self._reports:
@@ -357,7 +346,7 @@ class Driver:
             for item in open_calls:
                 tool = self.agent.tool(item.plan.name)
                 if tool is not None:
-                    arguments.append((tool, await self._arguments_of(item)))
+                    arguments.append((tool, await self._calls.arguments(item, self.ledger)))
             reasons = compatible(old, self._definition, open_tools={item.plan.name for item in open_calls}, open_arguments=arguments)
         if reasons:
             raise DefinitionChanged(
@@ -374,7 +363,7 @@ class Driver:
         command = _decode(row)
         match command:
             case ReportResult():
-                await self._take_result(batch, command)
+                await self.ledger.take_result(batch, command)
             case Interrupt() | Answer():
                 batch.take(command, command)
             case _:
@@ -382,26 +371,6 @@ class Driver:
         if command.submission in batch.consumed:
             batch.settled.setdefault(command.submission, batch.consumed[command.submission])
         self._promote_steers(batch)
-
-    async def _take_result(self, batch: Batch, command: ReportResult) -> None:
-        await take_result(self, batch, command, self._unsettled)
-
-    def response(self, operation: Operation, command: ReportResult) -> Outcome:
-        """A reported result as a receipt's parts."""
-        assert self._performer is not None
-        parts, blobs = self._performer.response(operation, command.result, is_error=command.is_error)
-        return AttemptEnded(operation=operation.id, attempt=command.attempt, status="succeeded", parts=parts, at=command.at), blobs
-
-    async def receipt(self, seq: int, batch: Batch | None = None) -> OperationEnded:
-        """A receipt, stored or about to be."""
-        assert self.head is not None
-        for pending in batch.entries if batch is not None else ():
-            if pending.seq == seq and isinstance(pending, OperationEnded):
-                return pending
-        rows = await self.store.entries(self.head.row.no, after=seq - 1, before=seq + 1)
-        entry = open_entry(rows[0])
-        assert isinstance(entry, OperationEnded)
-        return entry
 
     def _promote_steers(self, batch: Batch) -> None:
         """A turn that ends otherwise than by completing leaves its undelivered steers to the queue, in the same commit."""
@@ -432,7 +401,7 @@ class Driver:
                 if self._stopping or not self._next_turn(batch):
                     return
             elif where == "tools" and turn is not None and not self._stopping:
-                if not await self._start_tools(batch, fence):
+                if not await self._calls.start(batch, self.ledger, fence):
                     return
             elif where == "model" and turn is not None and not self._stopping:
                 running = turn.model
@@ -518,154 +487,12 @@ class Driver:
             if not batch.entries and self._judging is None:
                 self._judging = asyncio.create_task(self._judge(batch.checkpoint))
             return
-        calls = self._context.calls
-        planned = [await self._planned(batch, calls[call.id]) for call in turn.unplanned]
-        batch.apply(CallsPlanned(calls=tuple(planned), fence=fence, at=batch.now))
+        await self._calls.plan(batch, self.ledger, fence, self._rulings)
 
     async def _judge(self, checkpoint: Checkpoint) -> None:
-        """Ask the user's policy about every call that could run."""
-        turn = checkpoint.turn
-        assert turn is not None
-        rulings: dict[str, Allow | Ask | Deny] = {}
-        for index, unplanned in enumerate(turn.unplanned):
-            call = self._context.calls[unplanned.id]
-            tool = self.agent.tool(call.name)
-            ruling: Allow | Ask | Deny = Allow()
-            if tool is not None and _fits(tool, call.arguments):
-                ruling = await self.agent.policy.decide(
-                    ApprovalCall(
-                        name=call.name,
-                        arguments=call.arguments,
-                        effect=tool.effect,
-                        session_id=self.session_id,
-                        turn=turn.id,
-                        operation=f"{turn.id}.{turn.step}.{turn.ordinal + index}",
-                        call=call.id,
-                        owner=checkpoint.identity.owner,
-                        agent=self.agent.name,
-                    )
-                )
-            rulings[call.id] = ruling
-        self._rulings, self._judging = rulings, None
+        self._rulings = await self._calls.judge(checkpoint)
+        self._judging = None
         self._wake.set()
-
-    async def _planned(self, batch: Batch, call: ToolCall) -> PlannedCall:
-        """A call with what its tool, the policy and earlier effects say of it."""
-        tool = self.agent.tool(call.name)
-        plan = Plan(kind="tool", name=call.name, call=call.id, arguments=arguments_digest(call.arguments))
-        if tool is None:
-            known = ", ".join(tool.name for tool in self.agent.tools) or "none"
-            return _rejected(plan, f"there is no tool {call.name!r}; available: {known}", "unknown_tool")
-        try:
-            tool.check(call.arguments)
-        except ArgumentsInvalid as error:
-            return _rejected(plan, str(error), "invalid_arguments")
-        plan = Plan(
-            kind="tool",
-            name=call.name,
-            call=call.id,
-            arguments=plan.arguments,
-            effect=tool.effect,
-            effect_key=_selected(tool, call.arguments),
-            exclusive=tool.exclusive,
-            reconcile=tool.reconcile is not None,
-            ask_when_uncertain=tool.on_uncertain == "ask",
-        )
-        policy = self.agent.policy
-        ruling = self._rulings.get(call.id, Allow()) if policy.is_callable else policy.static(call.name)
-        if isinstance(ruling, Deny):
-            words = "not executed: the policy denies it" + (f": {ruling.reason}" if ruling.reason else "")
-            return _rejected(plan, words, "denied")
-        match = await self._guard_match(plan, tool.effect_key(call.arguments), batch) if tool.guard != "allow" else None
-        if match is not None and tool.guard == "replay":
-            return PlannedCall(plan=plan, verdict="replay", parts=await self._recorded(match, plan, batch))
-        if match is not None:
-            plan = msgspec.structs.replace(plan, match=match)
-            return PlannedCall(plan=plan, verdict="ask", reason=_guarded(call.name), deadline=batch.now + GUARD_DEADLINE_MS)
-        if isinstance(ruling, Ask):
-            seconds = ruling.deadline_seconds if ruling.deadline_seconds is not None else self.agent.approval_timeout
-            deadline = 0 if seconds is None else batch.now + round(seconds * 1000)
-            return PlannedCall(plan=plan, verdict="ask", reason=ruling.reason, deadline=deadline, default=ruling.default)
-        return PlannedCall(plan=plan)
-
-    async def _guard_match(self, plan: Plan, key: bytes, batch: Batch) -> EffectMatch | None:
-        """The latest effect of unknown outcome that a call would repeat, and that nobody has been shown with it."""
-        if plan.effect == "pure":
-            return None
-        for row in [*reversed(batch.effects), *reversed(self._unsettled)]:
-            if row.effect_key == key and row.state == "uncertain" and not (plan.match is not None and plan.match.seq == row.seq):
-                receipt = await self.receipt(row.seq, batch)
-                return EffectMatch(operation=receipt.operation, seq=row.seq, state=row.state)
-        return None
-
-    async def _start_tools(self, batch: Batch, fence: int) -> bool:
-        """Start what may start, after one more look. False: effects run now, or nothing can start."""
-        before = len(batch.entries)
-        plans: dict[str, Plan] = {}
-        for item in startable(batch.draft.turn):
-            tool = self.agent.tool(item.plan.name)
-            arguments = await self._arguments_of(item, batch)
-            if tool is None or (item.edited and not _fits(tool, arguments)):
-                self._refuse_unfit(batch, item, tool, arguments)
-                continue
-            plan = item.plan
-            if item.edited:
-                plan = plans[item.id] = msgspec.structs.replace(plan, effect_key=_selected(tool, arguments))
-            if item.attempt == 0:
-                await self._guard(batch, item, plan, tool)
-        if len(batch.entries) > before:
-            return True
-        batch.apply(StartTools(fence=fence, plans=plans, at=batch.now))
-        return False
-
-    async def _guard(self, batch: Batch, item: Operation, plan: Plan, tool: Tool) -> None:
-        """An effect that became uncertain since the call was planned stops it too."""
-        if tool.guard == "allow" or not plan.effect_key:
-            return
-        match = await self._guard_match(plan, effect_key(plan.name, plan.effect_key), batch)
-        if match is None:
-            return
-        if tool.guard == "replay":
-            parts = await self._recorded(match, plan, batch)
-            batch.apply(AttemptEnded(operation=item.id, attempt=0, status="succeeded", parts=parts, at=batch.now))
-        else:
-            deadline = batch.now + GUARD_DEADLINE_MS
-            batch.apply(Guarded(operation=item.id, match=match, reason=_guarded(plan.name), deadline=deadline, at=batch.now))
-
-    async def _recorded(self, match: EffectMatch, plan: Plan, batch: Batch) -> tuple[Part, ...]:
-        """What an earlier call came to, as the response to this one."""
-        receipt = await self.receipt(match.seq, batch)
-        parts = await resolve_parts(receipt.parts, self._blob)
-        response = parts[0] if parts else None
-        if not isinstance(response, ToolCallResponse):
-            return (ToolCallResponse(id=plan.call, name=plan.name, response=UNKNOWN_LIVE, is_error=True),)
-        kept, blobs = keep_parts((msgspec.structs.replace(response, id=plan.call),))
-        batch.blobs.update({blob.digest: blob for blob in blobs})
-        return kept
-
-    def _refuse_unfit(self, batch: Batch, item: Operation, tool: Tool | None, arguments: Any) -> None:
-        """Arguments that a person edited are checked like a model's."""
-        problem = f"there is no tool {item.plan.name!r} any more"
-        if tool is not None:
-            try:
-                tool.check(arguments)
-            except ArgumentsInvalid as error:
-                problem = str(error)
-        failure = Failure(code="invalid_arguments", message=problem)
-        batch.apply(AttemptEnded(operation=item.id, attempt=0, status="failed", failure=failure, at=batch.now))
-
-    async def _arguments_of(self, item: Operation, batch: Batch | None = None) -> Any:
-        """What a call runs with: as a person edited it, else as the model wrote it."""
-        if not item.edited:
-            return self._context.calls[item.plan.call].arguments
-        if item.edited not in self._arguments:
-            entry = next((entry for entry in (batch.entries if batch else []) if entry.seq == item.edited), None)
-            if entry is None:
-                assert self.head is not None
-                entry = open_entry((await self.store.entries(self.head.row.no, after=item.edited - 1, before=item.edited + 1))[0])
-            assert isinstance(entry, RequestClosed)
-            self._arguments[item.edited] = entry.arguments or {}
-        return self._arguments[item.edited]
 
     # ----------------------------------------------------------------------------------------------------------- committing
 
@@ -757,7 +584,7 @@ class Driver:
             self._seen_head = answer.inbox_head
             self._dirty = True
             self._wake.set()
-        self._note_effects(commit)
+        self.ledger.note(commit.effects)
         turn = self.checkpoint.turn
         if turn is None or not turn.unplanned:
             self._rulings = {}
@@ -766,12 +593,6 @@ class Driver:
         self._start_due()
         self.feed.publish(batch.entries)
         self.runtime.settled(self, batch)
-
-    def _note_effects(self, commit: Commit) -> None:
-        for effect in commit.effects:
-            self._unsettled = [row for row in self._unsettled if (row.effect_key, row.seq) != (effect.effect_key, effect.seq)]
-            if effect.state == "uncertain":
-                self._unsettled.append(effect)
 
     def _forget_draft(self) -> None:
         self._context.forget()
@@ -821,12 +642,14 @@ class Driver:
         if tool is None:
             failure = Failure(code="unknown_tool", message=f"there is no tool {item.plan.name!r} any more")
             return AttemptEnded(operation=item.id, attempt=item.attempt, status="failed", failure=failure, at=self.clock.now()), ()
-        return await self._performer.tool(item, self.agent, tool, await self._arguments_of(item))
+        return await self._performer.tool(item, self.agent, tool, await self._calls.arguments(item, self.ledger))
 
     async def _reconcile(self, item: Operation) -> Outcome:
         assert self._performer is not None
         tool = self.agent.tool(item.plan.name)
-        report, blobs = await self._performer.reconcile(item, self.agent, tool, await self._arguments_of(item) if tool else {})
+        report, blobs = await self._performer.reconcile(
+            item, self.agent, tool, await self._calls.arguments(item, self.ledger) if tool else {}
+        )
         if isinstance(report, Reconciled) and self.head is not None:
             report = msgspec.structs.replace(report, fence=self.head.row.fence)
         return report, blobs
@@ -894,52 +717,10 @@ class Driver:
                 )
 
 
-async def take_result(source: Any, batch: Batch, command: ReportResult, unsettled: list[EffectRow]) -> None:
-    """A reported result, for an operation that is open or for one that ended uncertain."""
-    operation = batch.draft.operation(command.operation)
-    receipt: OperationEnded | None = None
-    row: EffectRow | None = None
-    if operation is None or operation.status == "ended":
-        for row in unsettled:
-            found = await source.receipt(row.seq)
-            if (found.operation, found.attempt) == (command.operation, command.attempt):
-                receipt = found
-                break
-        part: Any = receipt.parts[0] if receipt is not None and receipt.parts else None
-        plan = Plan(kind="tool", name=getattr(part, "name", ""), call=getattr(part, "id", ""))
-        operation = Operation(id=command.operation, plan=plan)
-    report, blobs = source.response(operation, command)
-    batch.blobs.update({blob.digest: blob for blob in blobs})
-    batch.take(command, Report(command=command, parts=report.parts, receipt=receipt, at=command.at))
-    if receipt is not None and row is not None:
-        batch.settle_effect(row.effect_key, row.seq, "failed" if command.is_error else "succeeded")
-
-
 def _decode(row: InboxRow) -> Command:
     if row.body is None:
         raise StoreCorrupt(f"the waiting submission {row.submission_id!r} has no body", hint="run `perdure verify`")
     return decode_command(row.kind, row.body, submission=row.submission_id, at=row.at, actor=row.actor)
-
-
-def _rejected(plan: Plan, words: str, code: str) -> PlannedCall:
-    return PlannedCall(plan=plan, verdict="reject", failure=Failure(code=code, message=words))
-
-
-def _selected(tool: Tool, arguments: Any) -> str:
-    """What a tool's key selects of the arguments, as the journal keeps it; a pure call has no effect to know again."""
-    return "" if tool.effect == "pure" else tool.effect_key(arguments)[len(tool.name.encode()) + 1 :].hex()
-
-
-def _guarded(name: str) -> str:
-    return f"an earlier call of {name} with the same effect has an unknown outcome"
-
-
-def _fits(tool: Tool, arguments: Any) -> bool:
-    try:
-        tool.check(arguments)
-    except ArgumentsInvalid:
-        return False
-    return True
 
 
 def _to_be_continued(report: Any) -> Any:

@@ -10,7 +10,7 @@ import msgspec
 
 from ..core import canonical, commands
 from ..core import checkpoint as checkpoints
-from ..core.checkpoint import Checkpoint, Operation
+from ..core.checkpoint import Checkpoint
 from ..core.commands import Answer, Command, Deliver, Interrupt, PostMessage, ReportResult
 from ..core.entries import Entry, Identity, MessageAdded, OperationEnded, RequestClosed, RequestOpened, SessionCreated, TurnEnded
 from ..core.errors import (
@@ -25,7 +25,6 @@ from ..core.errors import (
 )
 from ..core.journal import GENESIS, open_entry
 from ..core.messages import Message, Part, Text, ToolCall
-from ..core.reports import AttemptEnded
 from ..store.base import (
     AlreadyThere,
     Catalogue,
@@ -44,8 +43,8 @@ from ..store.base import (
 from . import tokens
 from .batch import Batch, parked_status, seal_all
 from .context import CONTEXT_KINDS, Context
-from .driver import take_result
-from .perform import Outcome, keep_parts
+from .ledger import Ledger
+from .perform import keep_parts
 from .result import Result, result_of
 
 if TYPE_CHECKING:
@@ -339,8 +338,9 @@ class Sessions:
         command = msgspec.structs.replace(command, at=now)
         batch = Batch(head, checkpoint, now=now)
         if isinstance(command, ReportResult):
-            unsettled = await self._runtime.store.effects(head.row.no, state="uncertain")
-            await take_result(_Reader(self._runtime, head.row.no), batch, command, unsettled)
+            ledger = Ledger(self._runtime.store, head.row.no)
+            await ledger.load()
+            await ledger.take_result(batch, command)
         else:
             batch.take(command, command)
         seq = batch.consumed[command.submission]
@@ -455,8 +455,10 @@ class Sessions:
         head = await self._head(session_id)
         calls = await self._calls(head)
         found: list[Uncertain] = []
-        for row in await self._runtime.store.effects(head.row.no, state="uncertain"):
-            receipt = await _Reader(self._runtime, head.row.no).receipt(row.seq)
+        ledger = Ledger(self._runtime.store, head.row.no)
+        await ledger.load()
+        for row in ledger.unsettled:
+            receipt = await ledger.receipt(row.seq)
             response: Any = receipt.parts[0] if receipt.parts else None
             call = calls.get(getattr(response, "id", ""))
             found.append(
@@ -533,25 +535,6 @@ class Sessions:
             position = (before.updated, (await self._head(before.session_id)).row.no)
         query = SessionQuery(owner=owner, status=wanted, agent=agent, before=position, limit=limit)  # type: ignore[arg-type]
         return [_info(row) for row in await self._runtime.store.sessions(query)]
-
-
-class _Reader:
-    """What `take_result` needs to know of a session that this process doesn't hold."""
-
-    def __init__(self, runtime: Runtime, no: int) -> None:
-        self._runtime, self._no = runtime, no
-
-    async def receipt(self, seq: int) -> OperationEnded:
-        entry = open_entry((await self._runtime.store.entries(self._no, after=seq - 1, before=seq + 1))[0])
-        assert isinstance(entry, OperationEnded)
-        return entry
-
-    def response(self, operation: Operation, command: ReportResult) -> Outcome:
-        from ..core.messages import ToolCallResponse
-
-        plan = operation.plan
-        parts, blobs = keep_parts((ToolCallResponse(id=plan.call, name=plan.name, response=command.result, is_error=command.is_error),))
-        return AttemptEnded(operation=operation.id, attempt=command.attempt, status="succeeded", parts=parts, at=command.at), blobs
 
 
 def _submission_id(submission: str | None) -> str:

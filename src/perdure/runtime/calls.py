@@ -1,0 +1,175 @@
+"""What an agent's tools and policy, and earlier effects, say of the calls that a model asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from ..agent import Agent
+from ..core.checkpoint import Checkpoint, Operation, startable
+from ..core.entries import EffectMatch, Failure, Plan, RequestClosed
+from ..core.messages import Part, ToolCall, ToolCallResponse
+from ..core.reports import AttemptEnded, CallsPlanned, Guarded, PlannedCall, StartTools
+from ..core.rules import UNKNOWN_LIVE, arguments_digest
+from ..tools.policy import Allow, ApprovalCall, Ask, Deny
+from ..tools.tool import ArgumentsInvalid, Tool
+from .batch import Batch, effect_key
+from .context import Context, Fetch, resolve_parts
+from .ledger import Ledger
+from .perform import keep_parts
+
+__all__ = ["GUARD_DEADLINE_MS", "Calls", "Ruling"]
+
+GUARD_DEADLINE_MS = 24 * 60 * 60 * 1000
+"""How long the guard's question stands; unanswered means refused."""
+
+Ruling = Allow | Ask | Deny
+
+
+class Calls:
+    """Plans and starts the calls of one session's turns. It proposes; `core` decides."""
+
+    def __init__(self, session_id: str, agent: Agent, context: Context, fetch: Fetch) -> None:
+        self._session_id = session_id
+        self._agent = agent
+        self._context = context
+        self._fetch = fetch
+        self._edited: dict[int, dict[str, Any]] = {}
+
+    async def judge(self, checkpoint: Checkpoint) -> dict[str, Ruling]:
+        """Ask the user's policy about every call that could run, in call order."""
+        turn = checkpoint.turn
+        rulings: dict[str, Ruling] = {}
+        for index, unplanned in enumerate(turn.unplanned if turn is not None else ()):
+            call = self._context.calls[unplanned.id]
+            tool = self._agent.tool(call.name)
+            rulings[call.id] = Allow()
+            if turn is not None and tool is not None and not problem(tool, call.arguments):
+                asked = ApprovalCall(
+                    name=call.name,
+                    arguments=call.arguments,
+                    effect=tool.effect,
+                    session_id=self._session_id,
+                    turn=turn.id,
+                    operation=f"{turn.id}.{turn.step}.{turn.ordinal + index}",
+                    call=call.id,
+                    owner=checkpoint.identity.owner,
+                    agent=self._agent.name,
+                )
+                rulings[call.id] = await self._agent.policy.decide(asked)
+        return rulings
+
+    async def plan(self, batch: Batch, ledger: Ledger, fence: int, rulings: dict[str, Ruling]) -> None:
+        """Plan every call of the last answer."""
+        planned = [await self._planned(batch, ledger, self._context.calls[call.id], rulings) for call in batch.draft.turn.unplanned]
+        batch.apply(CallsPlanned(calls=tuple(planned), fence=fence, at=batch.now))
+
+    async def _planned(self, batch: Batch, ledger: Ledger, call: ToolCall, rulings: dict[str, Ruling]) -> PlannedCall:
+        agent, tool = self._agent, self._agent.tool(call.name)
+        plan = Plan(kind="tool", name=call.name, call=call.id, arguments=arguments_digest(call.arguments))
+        if wrong := _unknown(agent, call.name) if tool is None else problem(tool, call.arguments):
+            return PlannedCall(plan=plan, verdict="reject", failure=wrong)
+        assert tool is not None
+        plan = replace(
+            plan,
+            effect=tool.effect,
+            effect_key=_selected(tool, call.arguments),
+            exclusive=tool.exclusive,
+            reconcile=tool.reconcile is not None,
+            ask_when_uncertain=tool.on_uncertain == "ask",
+        )
+        ruling = rulings.get(call.id, Allow()) if agent.policy.is_callable else agent.policy.static(call.name)
+        if isinstance(ruling, Deny):
+            words = "not executed: the policy denies it" + (f": {ruling.reason}" if ruling.reason else "")
+            return PlannedCall(plan=plan, verdict="reject", failure=Failure(code="denied", message=words))
+        if (match := await self._match(batch, ledger, plan, tool)) is not None:
+            if tool.guard == "replay":
+                return PlannedCall(plan=plan, verdict="replay", parts=await self._recorded(batch, ledger, match, plan))
+            plan = replace(plan, match=match)
+            return PlannedCall(plan=plan, verdict="ask", reason=_repeats(call.name), deadline=batch.now + GUARD_DEADLINE_MS)
+        if isinstance(ruling, Ask):
+            seconds = ruling.deadline_seconds if ruling.deadline_seconds is not None else agent.approval_timeout
+            deadline = 0 if seconds is None else batch.now + round(seconds * 1000)
+            return PlannedCall(plan=plan, verdict="ask", reason=ruling.reason, deadline=deadline, default=ruling.default)
+        return PlannedCall(plan=plan)
+
+    async def start(self, batch: Batch, ledger: Ledger, fence: int) -> bool:
+        """Start what may start, after one more look at each call. True: something was decided instead, so look again."""
+        before = len(batch.entries)
+        plans: dict[str, Plan] = {}
+        for item in startable(batch.draft.turn):
+            tool = self._agent.tool(item.plan.name)
+            arguments = await self.arguments(item, ledger, batch)
+            wrong = _unknown(self._agent, item.plan.name) if tool is None else problem(tool, arguments) if item.edited else None
+            if wrong is not None:
+                batch.apply(AttemptEnded(operation=item.id, attempt=0, status="failed", failure=wrong, at=batch.now))
+            elif tool is not None:
+                plan = item.plan
+                if item.edited:
+                    plan = plans[item.id] = replace(plan, effect_key=_selected(tool, arguments))
+                if item.attempt == 0:
+                    await self._guard(batch, ledger, item.id, plan, tool)
+        if len(batch.entries) > before:
+            return True
+        batch.apply(StartTools(fence=fence, plans=plans, at=batch.now))
+        return False
+
+    async def _guard(self, batch: Batch, ledger: Ledger, operation: str, plan: Plan, tool: Tool) -> None:
+        """An effect that became uncertain since the call was planned stops it too."""
+        match = await self._match(batch, ledger, plan, tool)
+        if match is not None and tool.guard == "replay":
+            parts = await self._recorded(batch, ledger, match, plan)
+            batch.apply(AttemptEnded(operation=operation, attempt=0, status="succeeded", parts=parts, at=batch.now))
+        elif match is not None:
+            deadline = batch.now + GUARD_DEADLINE_MS
+            batch.apply(Guarded(operation=operation, match=match, reason=_repeats(plan.name), deadline=deadline, at=batch.now))
+
+    async def _match(self, batch: Batch, ledger: Ledger, plan: Plan, tool: Tool) -> EffectMatch | None:
+        if tool.guard == "allow" or not plan.effect_key:
+            return None
+        return await ledger.match(plan, effect_key(plan.name, plan.effect_key), batch)
+
+    async def _recorded(self, batch: Batch, ledger: Ledger, match: EffectMatch, plan: Plan) -> tuple[Part, ...]:
+        """What an earlier call came to, as the response to this one."""
+        receipt = await ledger.receipt(match.seq, batch)
+        parts = await resolve_parts(receipt.parts, self._fetch)
+        response = parts[0] if parts else None
+        if not isinstance(response, ToolCallResponse):
+            return (ToolCallResponse(id=plan.call, name=plan.name, response=UNKNOWN_LIVE, is_error=True),)
+        kept, blobs = keep_parts((replace(response, id=plan.call),))
+        batch.blobs.update({blob.digest: blob for blob in blobs})
+        return kept
+
+    async def arguments(self, item: Operation, ledger: Ledger, batch: Batch | None = None) -> Any:
+        """What a call runs with: as a person edited it, else as the model wrote it."""
+        if not item.edited:
+            return self._context.calls[item.plan.call].arguments
+        if item.edited not in self._edited:
+            entry = await ledger.entry(item.edited, batch)
+            assert isinstance(entry, RequestClosed)
+            self._edited[item.edited] = entry.arguments or {}
+        return self._edited[item.edited]
+
+
+def problem(tool: Tool, arguments: Any) -> Failure | None:
+    """Why arguments don't fit a tool, in words that the model can read."""
+    try:
+        tool.check(arguments)
+    except ArgumentsInvalid as error:
+        return Failure(code="invalid_arguments", message=str(error))
+    return None
+
+
+def _unknown(agent: Agent, name: str) -> Failure:
+    known = ", ".join(tool.name for tool in agent.tools) or "none"
+    return Failure(code="unknown_tool", message=f"there is no tool {name!r}; available: {known}")
+
+
+def _selected(tool: Tool, arguments: Any) -> str:
+    """What a tool's key selects of the arguments, as the journal keeps it; a pure call has no effect to know again."""
+    return "" if tool.effect == "pure" else tool.effect_key(arguments)[len(tool.name.encode()) + 1 :].hex()
+
+
+def _repeats(name: str) -> str:
+    return f"an earlier call of {name} with the same effect has an unknown outcome"

@@ -1,0 +1,91 @@
+"""What a session's effects came to: receipts, and those whose outcome nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..core.checkpoint import Operation
+from ..core.commands import ReportResult
+from ..core.entries import EffectMatch, Entry, OperationEnded, Plan
+from ..core.errors import StoreCorrupt
+from ..core.journal import open_entry
+from ..core.messages import ToolCallResponse
+from ..core.reports import Report
+from ..store.base import EffectRow, Store
+from .batch import Batch
+from .perform import keep_parts
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """One session's effects of unknown outcome, as the store knows them and as this process changes them."""
+
+    def __init__(self, store: Store, no: int) -> None:
+        self._store = store
+        self._no = no
+        self._unsettled: list[EffectRow] = []
+
+    async def load(self) -> None:
+        """Read what is unknown now."""
+        self._unsettled = await self._store.effects(self._no, state="uncertain")
+
+    @property
+    def unsettled(self) -> tuple[EffectRow, ...]:
+        """The effects of unknown outcome, oldest first."""
+        return tuple(self._unsettled)
+
+    def note(self, effects: Iterable[EffectRow]) -> None:
+        """Effects that were committed."""
+        for effect in effects:
+            self._unsettled = [row for row in self._unsettled if (row.effect_key, row.seq) != (effect.effect_key, effect.seq)]
+            if effect.state == "uncertain":
+                self._unsettled.append(effect)
+
+    async def entry(self, seq: int, batch: Batch | None = None) -> Entry:
+        """An entry, stored or about to be."""
+        for pending in batch.entries if batch is not None else ():
+            if pending.seq == seq:
+                return pending
+        rows = await self._store.entries(self._no, after=seq - 1, before=seq + 1)
+        if not rows:
+            raise StoreCorrupt(f"entry {seq}, which something refers to, is missing", hint="run `perdure verify`")
+        return open_entry(rows[0])
+
+    async def receipt(self, seq: int, batch: Batch | None = None) -> OperationEnded:
+        """The receipt at a seq. Raises `StoreCorrupt` if something else stands there."""
+        entry = await self.entry(seq, batch)
+        if not isinstance(entry, OperationEnded):
+            raise StoreCorrupt(f"entry {seq} is no receipt", hint="run `perdure verify`")
+        return entry
+
+    async def match(self, plan: Plan, key: bytes, batch: Batch) -> EffectMatch | None:
+        """The latest effect of unknown outcome that a call would repeat, unless the call's plan shows it already."""
+        for row in [*reversed(batch.effects), *reversed(self._unsettled)]:
+            shown = plan.match is not None and plan.match.seq == row.seq
+            if row.effect_key == key and row.state == "uncertain" and not shown:
+                receipt = await self.receipt(row.seq, batch)
+                return EffectMatch(operation=receipt.operation, seq=row.seq, state=row.state)
+        return None
+
+    async def take_result(self, batch: Batch, command: ReportResult) -> None:
+        """A reported result: the receipt of an operation that is open, or what settles one that ended uncertain."""
+        operation = batch.draft.operation(command.operation)
+        receipt: OperationEnded | None = None
+        key = b""
+        if operation is None or operation.status == "ended":
+            operation = Operation(id=command.operation, plan=Plan(kind="tool"))
+            for row in self._unsettled:
+                found = await self.receipt(row.seq)
+                if (found.operation, found.attempt) == (command.operation, command.attempt):
+                    receipt, key = found, row.effect_key
+                    response = found.parts[0] if found.parts else None
+                    if isinstance(response, ToolCallResponse):
+                        operation = Operation(id=command.operation, plan=Plan(kind="tool", name=response.name, call=response.id))
+        plan = operation.plan
+        parts, blobs = keep_parts((ToolCallResponse(id=plan.call, name=plan.name, response=command.result, is_error=command.is_error),))
+        batch.blobs.update({blob.digest: blob for blob in blobs})
+        batch.take(command, Report(command=command, parts=parts, receipt=receipt, at=command.at))
+        if receipt is not None:
+            status = "failed" if command.is_error else "succeeded"
+            batch.effects.append(EffectRow(effect_key=key, seq=receipt.seq, state=status))
