@@ -112,7 +112,7 @@ async def test_a_future_format_is_left_alone(path: Path) -> None:
 
 async def test_another_programs_database_is_left_alone(path: Path) -> None:
     connection = apsw.Connection(str(path))
-    connection.execute("PRAGMA journal_mode = WAL; CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)")
+    connection.execute("PRAGMA journal_mode = WAL; CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)").fetchall()
     connection.close()
     before = snapshot(path.parent)
     assert "not a perdure store" in await refused(path, FormatUnknown)

@@ -157,6 +157,11 @@ UPDATE inbox SET consumed_seq = :seq, body = NULL WHERE no = :no AND submission_
 -- What the row asked for is finished.
 UPDATE inbox SET settled_seq = :seq WHERE no = :no AND submission_id = :submission_id;
 
+-- name: inbox_page
+-- Submissions by id, consumed or not.
+SELECT submission_id, arrival, kind, at, not_before, actor, digest, body, consumed_seq, settled_seq
+FROM inbox WHERE no = :no AND submission_id > :after ORDER BY submission_id LIMIT :limit;
+
 -- name: effect_put
 -- An effect, or its new state.
 INSERT INTO effects (no, effect_key, seq, state) VALUES (:no, :effect_key, :seq, :state)
@@ -178,7 +183,7 @@ INSERT INTO blobs (root, digest, media_type, size, data) VALUES (:root, :digest,
 
 -- name: blob_get
 -- Content by digest.
-SELECT digest, media_type, data FROM blobs WHERE root = :root AND digest = :digest;
+SELECT digest, media_type, data, size FROM blobs WHERE root = :root AND digest = :digest;
 
 -- name: blobs
 -- What a tree holds.
@@ -191,6 +196,16 @@ SELECT seq FROM cursors WHERE no = :no AND consumer = :consumer;
 -- name: cursor_put
 -- Move a consumer to a place.
 INSERT INTO cursors (no, consumer, seq) VALUES (:no, :consumer, :seq) ON CONFLICT (no, consumer) DO UPDATE SET seq = excluded.seq;
+
+-- name: cursors
+-- All consumers of a session.
+SELECT consumer, seq FROM cursors WHERE no = :no ORDER BY consumer;
+
+-- name: heads
+-- Sessions by number, deleted or not.
+SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner, title,
+    labels, created, updated, checkpoint
+FROM sessions WHERE no > :after ORDER BY no LIMIT :limit;
 
 -- name: sessions_page
 -- A page of the list, newest change first.

@@ -130,7 +130,7 @@ class Reader:
         if row is None:
             return None
         blob = StoredBlob(digest=row[0], media_type=row[1], data=row[2])
-        if canonical.digest(blob.data) != digest:
+        if canonical.digest(blob.data) != digest or len(blob.data) != row[3]:
             raise StoreCorrupt(f"blob {digest} was altered", hint="run `perdure verify`")
         return blob
 
@@ -140,6 +140,15 @@ class Reader:
     def cursor(self, no: int, consumer: str) -> int:
         row = self._one("cursor_get", {"no": no, "consumer": consumer})
         return 0 if row is None else row[0]
+
+    def heads(self, after: int, limit: int) -> list[SessionRow]:
+        return [rows.session(row) for row in self._rows("heads", {"after": after, "limit": limit})]
+
+    def submissions(self, no: int, after: str, limit: int) -> list[InboxRow]:
+        return [rows.inbox(row) for row in self._rows("inbox_page", {"no": no, "after": after, "limit": limit})]
+
+    def cursors(self, no: int) -> list[tuple[str, int]]:
+        return [(consumer, seq) for consumer, seq in self._rows("cursors", {"no": no})]
 
 
 def _behind(prefix: bytes) -> bytes | None:

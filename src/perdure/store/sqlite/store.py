@@ -201,6 +201,18 @@ class SQLiteStore:
         reader = self._reading()
         return await reader.run(reader.cursor, no, consumer)
 
+    async def heads(self, *, after: int, limit: int) -> list[SessionRow]:
+        reader = self._reading()
+        return await reader.run(reader.heads, after, limit)
+
+    async def submissions(self, no: int, *, after: str, limit: int) -> list[InboxRow]:
+        reader = self._reading()
+        return await reader.run(reader.submissions, no, after, limit)
+
+    async def cursors(self, no: int) -> list[tuple[str, int]]:
+        reader = self._reading()
+        return await reader.run(reader.cursors, no)
+
     async def ack(self, no: int, consumer: str, seq: int) -> int:
         stands: int = await self._write(Ack(no, consumer, seq))
         return stands
