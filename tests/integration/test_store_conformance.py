@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("perdure.store.conformance")
-
-from perdure.store.base import Store  # noqa: E402
-from perdure.store.conformance import ManualClock, StoreConformance  # noqa: E402
-from perdure.store.memory import MemoryStore  # noqa: E402
-from perdure.store.sqlite import SQLiteStore  # noqa: E402
+from perdure.store.base import Store
+from perdure.store.conformance import ManualClock, StoreConformance
+from perdure.store.memory import MemoryStore
+from perdure.store.sqlite import SQLiteStore
 
 
 class MemoryPlace:
