@@ -1,0 +1,119 @@
+"""The world outside of a test's processes: what tools did to it stays done, whoever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..core.messages import ToolCall
+from ..models.scripted import FunctionModel, Reply, Step, answered
+from ..tools.context import ToolContext
+
+if TYPE_CHECKING:
+    from ..models.base import Delta, ModelRequest
+    from .stage import Point
+
+__all__ = ["Effect", "World"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """Something that a tool did. ``effect`` is the tool's class, ``key`` the call's idempotency key."""
+
+    key: str
+    tool: str
+    effect: str
+    value: Any
+    session_id: str
+    operation: str
+    call: str
+    attempt: int
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What it is, whichever turn number it happened in."""
+        return self.session_id, self.operation.split(".", 1)[1].split(".", 1)[0], f"{self.call}:{self.tool}:{self.value}"
+
+
+@dataclass
+class World:
+    """Where a scenario's tools and models act, and where a process can be killed while they do.
+
+    `act` is an effect: it is recorded for good, and has a point before and after it at which the process may die. `point` is such a
+    moment anywhere else. `until` / `reached` let tools, models and scripts wait for each other; what was reached stays reached.
+    """
+
+    effects: list[Effect] = field(default_factory=list)
+    visit: Callable[[Point], Any] | None = None
+    _reached: dict[str, asyncio.Event] = field(default_factory=dict)
+
+    async def point(self, kind: str, name: str, when: str) -> None:
+        """A moment at which the process may be killed. If it is, this never returns."""
+        from .stage import Point
+
+        if self.visit is not None:
+            await self.visit(Point(kind, name, when))
+
+    async def act(self, context: ToolContext, tool: str, value: Any = None, *, effect: str = "external") -> None:
+        """Do something for good."""
+        await self.point("effect", tool, "before")
+        self.effects.append(
+            Effect(
+                key=context.idempotency_key,
+                tool=tool,
+                effect=effect,
+                value=value,
+                session_id=context.session_id,
+                operation=context.operation,
+                call=context.call,
+                attempt=context.attempt,
+            )
+        )
+        await self.point("effect", tool, "after")
+
+    def did(self, key: str) -> bool:
+        """Whether something was done under this idempotency key."""
+        return any(effect.key == key for effect in self.effects)
+
+    def times(self, key: str) -> int:
+        """How often something was done under this idempotency key."""
+        return sum(effect.key == key for effect in self.effects)
+
+    async def until(self, name: str) -> None:
+        """Wait until somebody has `reached` something."""
+        await self._reached.setdefault(name, asyncio.Event()).wait()
+
+    def reached(self, name: str) -> None:
+        """Let those go on who wait for it."""
+        self._reached.setdefault(name, asyncio.Event()).set()
+
+    def model(self, steps: list[Step], *, name: str = "scripted") -> FunctionModel:
+        """A model that plays a script, as `ScriptedModel` does, and can be killed before it answers and in the middle of the stream."""
+
+        async def play(request: ModelRequest) -> AsyncIterator[Delta | Reply | str]:
+            position = answered(request)
+            await self.point("model", str(position), "before")
+            step: Any = steps[position]
+            if isinstance(step, Exception):
+                raise step
+            if not isinstance(step, Reply | str):
+                step = step(request)
+                if inspect.isawaitable(step):
+                    step = await step
+            reply = Reply(step) if isinstance(step, str) else step
+            if reply.text:
+                yield reply.text[: len(reply.text) // 2]
+            await self.point("model", str(position), "within")
+            if reply.text:
+                yield reply.text[len(reply.text) // 2 :]
+            yield reply
+
+        return FunctionModel(play, name=name)
+
+
+def call(name: str, **arguments: Any) -> ToolCall:
+    """A call for a scripted `Reply`."""
+    return ToolCall(name=name, arguments=arguments)
