@@ -144,22 +144,33 @@ class Database:
             )
 
     def _recognise(self) -> None:
-        # Immutable: no lock, no log and no recovery, so that a file that is not ours stays as it is. All that is read is the first page,
-        # which is complete before the file gets its name.
-        connection = apsw.Connection(
-            f"file:{quote(str(self.path.absolute()))}?immutable=1", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, vfs=self._vfs
-        )
-        try:
-            application = connection.pragma("application_id")
-            version = connection.pragma("user_version")
-        finally:
-            connection.close()
+        application, version = self._marks()
         if application != APPLICATION_ID:
             raise FormatUnknown(f"{str(self.path)!r} is not a perdure store", hint="it was left as it is; choose another path")
         if version != FORMAT:
             raise FormatUnknown(
                 f"{str(self.path)!r} has format {version}; this version knows {FORMAT}", hint="it was left as it is; use a newer perdure"
             )
+
+    def _marks(self) -> tuple[int, int]:
+        # Immutable: no lock, no log and no recovery, so that a file that is not ours stays as it is. All that is read is the first page,
+        # which is complete before the file gets its name.
+        connection = apsw.Connection(
+            f"file:{quote(str(self.path.absolute()))}?immutable=1", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, vfs=self._vfs
+        )
+        try:
+            return connection.pragma("application_id"), connection.pragma("user_version")
+        except apsw.CorruptError:
+            # Another process may be folding its log into the file just now: page 1 tells the new length before the file has it. The marks
+            # are the same before and after; whether anything is wrong, the connection with locks will find out.
+            file = apsw.VFSFile(self._vfs or "", str(self.path.absolute()), [apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB, 0])
+            try:
+                header = file.xRead(100, 0)
+            finally:
+                file.xClose()
+            return int.from_bytes(header[68:72], "big"), int.from_bytes(header[60:64], "big")
+        finally:
+            connection.close()
 
     def _lock_files(self) -> None:
         if not os.access(self.path.parent, os.W_OK) or (self.path.exists() and not os.access(self.path, os.W_OK)):
