@@ -154,7 +154,7 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     ``revision`` names the transcript and ``context`` what models see, as chains over digests; ``epoch`` counts changes of its prefix.
     """
 
-    rules: int = RULES
+    rules: int = 1  # never RULES: what is not written means the first rules, in every version
     session_id: str = ""
     root: str = ""
     agent: str = ""
@@ -285,6 +285,7 @@ def _with_operation(checkpoint: Checkpoint, identity: str, **changes: Any) -> Ch
 def _session_created(checkpoint: Checkpoint, entry: SessionCreated) -> Checkpoint:
     return replace(
         checkpoint,
+        rules=RULES,
         session_id=entry.session_id,
         root=entry.root,
         agent=entry.agent,
