@@ -8,6 +8,7 @@ import msgspec
 
 from . import canonical
 from .entries import Decision
+from .errors import FormatUnknown
 from .messages import Part
 
 __all__ = ["Answer", "Command", "Deliver", "Interrupt", "PostMessage", "ReportResult", "decode", "digest", "encode"]
@@ -78,8 +79,11 @@ def digest(command: Command) -> str:
 
 
 def decode(kind: str, body: bytes, *, submission: str, at: int, actor: str) -> Command:
-    """A command from its stored form."""
-    command = _decoders[kind].decode(body)
+    """A command from its stored form. Raises `FormatUnknown` for a kind that this version doesn't have."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        raise FormatUnknown(f"the inbox holds a submission of the unknown kind {kind!r}", hint="a newer perdure wrote it; upgrade this one")
+    command = decoder.decode(body)
     for name, value in (("submission", submission), ("at", at), ("actor", actor)):
         msgspec.structs.force_setattr(command, name, value)
     return command
