@@ -362,7 +362,8 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
     if turn is None or operation is None:
         return checkpoint
     if operation.plan.kind == "model":
-        if entry.attempt and (entry.usage is not None or entry.partial or entry.status in ("uncertain", "cancelled", "succeeded")):
+        died = entry.failure is not None and entry.failure.code == "crash_loop"
+        if entry.attempt and (entry.usage is not None or entry.partial or entry.status != "failed" or died):
             turn = replace(turn, usage=turn.usage.plus(entry.usage))
             checkpoint = replace(checkpoint, usage=checkpoint.usage.plus(entry.usage))
         if entry.status == "succeeded":
@@ -408,9 +409,12 @@ def _settled(checkpoint: Checkpoint, entry: EffectSettled) -> Checkpoint:
 
 
 def _recovered(checkpoint: Checkpoint, entry: Recovered) -> Checkpoint:
+    turn = checkpoint.turn
     for attempt in entry.attempts:
-        if attempt.status == "open":
-            checkpoint = _with_operation(checkpoint, attempt.operation, status="unknown")
+        operation = turn.operation(attempt.operation) if turn is not None else None
+        if attempt.status == "open" and operation is not None:
+            restarts = operation.restarts + (operation.status == "started")
+            checkpoint = _with_operation(checkpoint, operation.id, status="unknown", restarts=restarts)
     return checkpoint
 
 

@@ -6,64 +6,62 @@ from msgspec.structs import replace
 
 from .checkpoint import Operation, phase
 from .draft import Draft
-from .entries import Attempt, Failure, OperationEnded, Recovered, TurnAborted, TurnFailed
-from .messages import part_digest
+from .entries import Attempt, OperationEnded, Recovered, TurnAborted
 from .reports import Claimed
-from .rules import LOST, UNKNOWN_AFTER_RESTART, ask_uncertain, close_operations, end_turn, end_uncertain, finish_batch, response_to
+from .rules import (
+    CRASH_LOOP,
+    LOST,
+    RESTARTS,
+    UNKNOWN_AFTER_RESTART,
+    ask_uncertain,
+    close_operations,
+    end_crash_loop,
+    end_turn,
+    end_uncertain,
+    fail_turn,
+    finish_batch,
+)
 
-__all__ = ["RESTARTS", "recover"]
-
-RESTARTS = 3
-"""How many attempts of one operation may begin because of a restart."""
-
-CRASH_LOOP = Failure(code="crash_loop", message="its process died every time it was started")
+__all__ = ["recover"]
 
 
 def recover(draft: Draft, command: Claimed) -> None:
     """Settle every operation of an older fence; on a takeover in mid-turn, say so."""
     if not command.takeover:
         return
-    turn = draft.turn
+    turn, before = draft.turn, len(draft.entries)
     lost = [item for item in turn.operations if item.status == "unknown" or (item.status == "started" and item.fence < command.fence)]
     if command.on_restart == "stop" and (lost or phase(draft.checkpoint) == "tools"):
-        attempts = [Attempt(operation=item.id, attempt=item.attempt, status="uncertain") for item in lost]
         close_operations(draft, command.at, UNKNOWN_AFTER_RESTART, LOST)
         end_turn(draft, TurnAborted, command.at, reason="restart")
-        draft.write(Recovered(turn=turn.id, fence=command.fence, attempts=tuple(attempts)), command.at)
-        return
-    attempts = [_settle(draft, item, command.at) for item in lost]
-    finish_batch(draft, command.at)
-    if any(attempt.status == "failed" for attempt in attempts):
-        close_operations(draft, command.at, UNKNOWN_AFTER_RESTART, LOST)
-        end_turn(draft, TurnFailed, command.at, failure=CRASH_LOOP, reason=CRASH_LOOP.message)
-    draft.write(Recovered(turn=turn.id, fence=command.fence, attempts=tuple(attempts)), command.at)
+    else:
+        crashed = [_settle(draft, item, command.at) for item in lost]
+        finish_batch(draft, command.at)
+        if any(crashed):
+            fail_turn(draft, command.at, CRASH_LOOP, UNKNOWN_AFTER_RESTART, LOST)
+    ended = {entry.operation: entry.status for entry in draft.entries[before:] if isinstance(entry, OperationEnded)}
+    attempts = tuple(Attempt(operation=item.id, attempt=item.attempt, status=ended.get(item.id, "open")) for item in lost)
+    draft.write(Recovered(turn=turn.id, fence=command.fence, attempts=attempts), command.at)
     if draft.checkpoint.turn is not None:
         for item in lost:
             if item.plan.ask_when_uncertain and not item.plan.reconcile and item.plan.effect == "external":
                 ask_uncertain(draft, item, command.at)
 
 
-def _settle(draft: Draft, item: Operation, at: int) -> Attempt:
-    """What became of one lost attempt: an outcome that is unknown, or another attempt."""
+def _settle(draft: Draft, item: Operation, at: int) -> bool:
+    """What became of one lost attempt: an outcome that is unknown, or another attempt. True: there were too many."""
     plan = item.plan
-    attempt = Attempt(operation=item.id, attempt=item.attempt, status="uncertain")
     ended = OperationEnded(operation=item.id, attempt=item.attempt, status="uncertain", final=False, failure=LOST)
     if plan.effect == "external" and plan.kind == "tool":
         if plan.reconcile or item.status == "unknown":
-            return replace(attempt, status="open")
+            return False
         if plan.ask_when_uncertain:
             draft.write(ended, at)
         else:
             end_uncertain(draft, item, at, UNKNOWN_AFTER_RESTART, failure=LOST, can_tell=False)
-        return attempt
+        return False
     if item.restarts >= RESTARTS:
-        ended = replace(ended, status="failed", final=True, failure=CRASH_LOOP)
-        if plan.kind == "tool":
-            response = response_to(plan, CRASH_LOOP.message, is_error=True)
-            ended = replace(ended, parts=(response,), digest=part_digest(response))
-        draft.write(ended, at)
-        return replace(attempt, status="failed")
-    if plan.kind == "tool":
-        ended, attempt = replace(ended, status="cancelled"), replace(attempt, status="cancelled")
-    draft.write(ended, at)
-    return attempt
+        end_crash_loop(draft, item, at)
+        return True
+    draft.write(replace(ended, status="cancelled") if plan.kind == "tool" else ended, at)
+    return False

@@ -64,6 +64,11 @@ NOT_EXECUTED = "not executed"
 INTERRUPTED = Failure(code="interrupted")
 LOST = Failure(code="restart")
 
+RESTARTS = 3
+"""How many attempts of one operation may begin because of a restart."""
+
+CRASH_LOOP = Failure(code="crash_loop", message="its process died every time it was started")
+
 
 def request_id(kind: str, operation: str, attempt: int, arguments: str) -> str:
     """A decision binds what the person saw: other arguments are another request."""
@@ -139,7 +144,8 @@ def _next_id(turn: Turn) -> str:
 
 def end_attempt(draft: Draft, command: AttemptEnded) -> None:
     operation = draft.operation(command.operation)
-    never_started = command.attempt == 0 and operation is not None and operation.status in ("planned", "ready")
+    held = operation is None or operation.status not in ("planned", "ready") or bool(operation.request)
+    never_started = command.attempt == 0 and not held
     if operation is None or not (never_started or (operation.status == "started" and operation.attempt == command.attempt)):
         return
     if operation.plan.kind == "model":
@@ -244,36 +250,40 @@ def plan_calls(draft: Draft, command: CallsPlanned) -> None:
         return
     limit = turn.limits.tool_calls
     if limit is not None and turn.tool_calls + len(command.calls) > limit:
-        _drop_calls(draft, at, "the turn's limit of tool calls is reached")
+        _drop_calls(draft, at, "the turn's limit of tool calls is reached", Failure(code="limit"))
+        finish_batch(draft, at)
         end_turn(draft, TurnLimited, at, limit="tool_calls", reason="limit reached: tool_calls")
         return
     if len(command.calls) > CALLS_LIMIT:
         raise AssertionError("an answer with too many calls is no answer")
-    simple = all(call.verdict == "allow" and not call.plan.exclusive for call in command.calls)
-    for index, call in enumerate(command.calls):
-        identity = f"{turn.id}.{turn.step}.{turn.ordinal + index}"
-        if simple:
-            draft.write(OperationStarted(operation=identity, attempt=1, fence=command.fence, plan=call.plan), at)
-            continue
-        draft.write(OperationPlanned(operation=identity, plan=call.plan), at)
-    if simple:
-        return
-    for index, call in enumerate(command.calls):
-        identity = f"{turn.id}.{turn.step}.{turn.ordinal + index}"
-        if call.verdict in ("reject", "replay"):
+    answered = ("reject", "replay")
+    operations = tuple(
+        Operation(
+            id=f"{turn.id}.{turn.step}.{turn.ordinal + index}",
+            plan=call.plan,
+            status="ended" if call.verdict in answered else "planned",
+            request="open" if call.verdict == "ask" else "",
+        )
+        for index, call in enumerate(command.calls)
+    )
+    at_once = {item.id for item in startable(replace(turn, operations=operations, unplanned=()))}
+    for item in operations:
+        if item.id in at_once:
+            draft.write(OperationStarted(operation=item.id, attempt=1, fence=command.fence, plan=item.plan), at)
+        else:
+            draft.write(OperationPlanned(operation=item.id, plan=item.plan), at)
+    for item, call in zip(operations, command.calls, strict=True):
+        if call.verdict in answered:
             failure, parts = call.failure, call.parts
             if failure is not None:
                 parts = (response_to(call.plan, failure.message, is_error=True),)
             status: Status = "succeeded" if failure is None else "failed"
-            ended = OperationEnded(operation=identity, attempt=0, status=status, parts=parts, digest=part_digest(parts[0]), failure=failure)
+            ended = OperationEnded(operation=item.id, attempt=0, status=status, parts=parts, digest=part_digest(parts[0]), failure=failure)
             draft.write(ended, at)
     finish_batch(draft, at)
-    if any(call.verdict == "ask" for call in command.calls):
-        for index, call in enumerate(command.calls):
-            if call.verdict == "ask":
-                ask_approval(draft, f"{turn.id}.{turn.step}.{turn.ordinal + index}", call, at)
-    else:
-        start_tools(draft, StartTools(fence=command.fence, at=at))
+    for item, call in zip(operations, command.calls, strict=True):
+        if call.verdict == "ask":
+            ask_approval(draft, item.id, call, at)
 
 
 def ask_approval(draft: Draft, identity: str, call: PlannedCall, at: int) -> None:
@@ -385,7 +395,8 @@ def report(draft: Draft, command: Report) -> None:
     if operation is None or operation.status == "ended":
         _settle_late(draft, command)
         return
-    if operation.attempt != late.attempt or operation.status not in ("started", "unknown", "asking"):
+    awaited = operation.plan.kind == "tool" and operation.status in ("started", "unknown", "asking")
+    if operation.attempt != late.attempt or not awaited:
         raise StaleRequest(f"attempt {late.attempt} of {late.operation} is not the one that is awaited", hint="nothing was changed")
     if operation.status == "asking":
         close = RequestClosed(
@@ -427,6 +438,11 @@ def reconcile(draft: Draft, command: Reconciled) -> None:
     match command.outcome:
         case "done":
             draft.write(replace(ended, parts=command.parts, digest=part_digest(command.parts[0])), command.at)
+        case "not_done" if operation.restarts > RESTARTS:
+            end_crash_loop(draft, operation, command.at)
+            finish_batch(draft, command.at)
+            fail_turn(draft, command.at, CRASH_LOOP, UNKNOWN_LIVE)
+            return
         case "not_done":
             nothing = Failure(code="not_done", message="the attempt had no effect")
             draft.write(replace(ended, status="cancelled", final=False, failure=nothing), command.at)
@@ -435,6 +451,15 @@ def reconcile(draft: Draft, command: Reconciled) -> None:
             failure = Failure(code="unknown", message="nobody can tell")
             end_uncertain(draft, operation, command.at, text, failure=failure, can_tell=False)
     finish_batch(draft, command.at)
+
+
+def end_crash_loop(draft: Draft, operation: Operation, at: int) -> None:
+    """No attempt more: what died with its process every time is not started again."""
+    ended = OperationEnded(operation=operation.id, attempt=operation.attempt, status="failed", failure=CRASH_LOOP)
+    if operation.plan.kind == "tool":
+        response = response_to(operation.plan, CRASH_LOOP.message, is_error=True)
+        ended = replace(ended, parts=(response,), digest=part_digest(response))
+    draft.write(ended, at)
 
 
 def pass_time(draft: Draft, command: TimePassed) -> None:
@@ -456,8 +481,13 @@ def _abort(draft: Draft, at: int, reason: str) -> None:
 
 
 def fail(draft: Draft, command: Fail) -> None:
-    close_operations(draft, command.at, UNKNOWN_LIVE)
-    end_turn(draft, TurnFailed, command.at, failure=command.failure, reason=command.failure.message)
+    fail_turn(draft, command.at, command.failure, UNKNOWN_LIVE)
+
+
+def fail_turn(draft: Draft, at: int, why: Failure, unknown_text: str, failure: Failure = INTERRUPTED) -> None:
+    """End the turn as failed, and everything that is open in it with the turn."""
+    close_operations(draft, at, unknown_text, failure)
+    end_turn(draft, TurnFailed, at, failure=why, reason=why.message)
 
 
 def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure = INTERRUPTED) -> None:
@@ -473,7 +503,8 @@ def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure 
             lost: Status = "uncertain" if started and failure is LOST else "cancelled"
             ended = OperationEnded(operation=item.id, attempt=item.attempt if started else 0, status=lost, failure=failure)
             draft.write(ended, at)
-        elif item.status in ("planned", "ready"):
+        elif item.status == "planned" or (item.status == "ready" and item.plan.effect == "external"):
+            # An external call is only ready again once somebody knew that it had not happened; others may have been cut off.
             _never_ran(draft, item, at, NOT_EXECUTED, failure)
         else:
             external = item.plan.effect == "external" or item.status in ("unknown", "asking")
@@ -489,20 +520,18 @@ def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure 
                 ),
                 at,
             )
-    _drop_calls(draft, at, "")
+    _drop_calls(draft, at, "", failure)
     finish_batch(draft, at)
 
 
-def _drop_calls(draft: Draft, at: int, why: str) -> None:
+def _drop_calls(draft: Draft, at: int, why: str, failure: Failure) -> None:
     """Calls that were asked for and not planned are answered too."""
     for call in draft.turn.unplanned:
         identity = _next_id(draft.turn)
         plan = Plan(kind="tool", name=call.name, call=call.id)
         draft.write(OperationPlanned(operation=identity, plan=plan), at)
         text = f"{NOT_EXECUTED}: {why}" if why else NOT_EXECUTED
-        _never_ran(draft, Operation(id=identity, plan=plan), at, text, INTERRUPTED)
-    if why:
-        finish_batch(draft, at)
+        _never_ran(draft, Operation(id=identity, plan=plan), at, text, failure)
 
 
 def _never_ran(draft: Draft, operation: Operation, at: int, text: str, failure: Failure) -> None:
