@@ -10,10 +10,13 @@ import msgspec
 
 from .errors import NotCanonical
 
-__all__ = ["MAX_INTEGER", "check", "decode", "digest", "encode", "short_digest"]
+__all__ = ["MAX_DEPTH", "MAX_INTEGER", "check", "decode", "digest", "encode", "short_digest"]
 
 MAX_INTEGER = 2**53
 """The largest integer that every JSON reader keeps exactly."""
+
+MAX_DEPTH = 128
+"""How deep values may be nested, so that whoever reads them back can."""
 
 _encoder = msgspec.json.Encoder(order="sorted")
 
@@ -38,19 +41,22 @@ def short_digest(*fields: str | int) -> str:
     return digest(encode(list(fields)))
 
 
-def check(value: Any, where: str = "value") -> Any:
+def check(value: Any, where: str = "value", depth: int = 0) -> Any:
     """Return ``value`` as plain JSON data, or raise `NotCanonical` and say which part JSON can't hold.
 
     NaN and infinities have no JSON form, and integers beyond ±2⁵³ change in other readers; keys must be strings.
     """
+    if depth > MAX_DEPTH:
+        raise NotCanonical(f"{where[:80]}… is nested deeper than {MAX_DEPTH} levels", hint="keep less structure in one value")
     match value:
-        case None | bool() | str():
-            if isinstance(value, str):
-                try:
-                    value.encode()
-                except UnicodeEncodeError:
-                    raise NotCanonical(f"{where} holds text that is not valid Unicode", hint="replace lone surrogates") from None
+        case None | bool():
             return value
+        case str():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise NotCanonical(f"{where} holds text that is not valid Unicode", hint="replace lone surrogates") from None
+            return str.__str__(value)
         case int():
             if not -MAX_INTEGER <= value <= MAX_INTEGER:
                 raise NotCanonical(f"{where} is an integer beyond ±2^53", hint="pass it as a string")
@@ -58,14 +64,15 @@ def check(value: Any, where: str = "value") -> Any:
         case float():
             if not math.isfinite(value):
                 raise NotCanonical(f"{where} is {value}, which JSON can't hold", hint="use null or a string")
-            return value
+            return float(value)
         case dict():
-            for key in value:
+            plain: dict[str, Any] = {}
+            for key, item in value.items():
                 if not isinstance(key, str):
                     raise NotCanonical(f"{where} has a key that is not a string: {key!r}", hint="use string keys")
-                check(key, where)
-            return {key: check(item, f"{where}.{key}") for key, item in value.items()}
+                plain[check(key, f"a key of {where}")] = check(item, f"{where}.{key}", depth + 1)
+            return plain
         case list() | tuple():
-            return [check(item, f"{where}[{index}]") for index, item in enumerate(value)]
+            return [check(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
         case _:
             raise NotCanonical(f"{where} is a {type(value).__name__}, which JSON can't hold", hint="return plain data")
