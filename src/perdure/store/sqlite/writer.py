@@ -87,6 +87,8 @@ class Writer:
             self._seen = None
             if following:
                 self._look()
+                # What others committed between the listener's call and this first look would otherwise never be told.
+                self._call(self._notice, None)
 
         self._queue.put(switch)
 
