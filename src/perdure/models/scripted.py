@@ -161,7 +161,6 @@ def _chunks(text: str) -> Iterator[str]:
 
 
 def _output(reply: Reply, request: ModelRequest, group: str) -> ModelOutput:
-    position = answered(request)
     parts: list[Part] = []
     if reply.private is not None:
         parts.append(Private(group=group, data=reply.private))
@@ -169,6 +168,8 @@ def _output(reply: Reply, request: ModelRequest, group: str) -> ModelOutput:
         parts.append(Reasoning(content=reply.reasoning))
     if reply.text:
         parts.append(Text(content=reply.text))
+    # Counting is as long as the conversation, so it is left to those who need it.
+    position = answered(request) if any(not call.id for call in reply.tool_calls) else 0
     for index, call in enumerate(reply.tool_calls):
         parts.append(call if call.id else msgspec.structs.replace(call, id=f"call_{position}_{index}"))
     finish: Finish = reply.finish or ("tool_calls" if reply.tool_calls else "stop")

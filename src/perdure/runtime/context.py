@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import overload
 
 from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, OperationEnded
@@ -42,6 +43,9 @@ class Prefix(Sequence[Message]):
         if not -self._length <= index < self._length:
             raise IndexError(index)
         return self._messages[index % self._length]
+
+    def __iter__(self) -> Iterator[Message]:
+        return islice(self._messages, self._length)
 
 
 class Context:
