@@ -101,6 +101,7 @@ class Driver:
         self._seen_head = 0
         self._dirty = True
         self._moved = 0
+        self._unannounced = False
         self._reports: list[Outcome] = []
         self._taken = 0
         self._doing: dict[tuple[str, int, str], Doing] = {}
@@ -120,11 +121,11 @@ class Driver:
         try:
             while True:
                 state = await self.advance()
-                if state == "committed":
+                if state == "committed" and not self._waits_for_effects():
                     continue
                 if state in ("parked", "elsewhere") and (not self.interest or self._stopping):
                     return
-                if state != "working":
+                if state in ("parked", "elsewhere"):
                     await self.runtime.look_for_results(self.session_id)
                 await self._wait(state)
         except BaseException:
@@ -142,7 +143,10 @@ class Driver:
 
     def notice(self, *, sure: bool = True) -> None:
         """Something may have been sent to the session. ``sure`` False: it may as well have been our own commit."""
-        if sure or not self.held:
+        if self._unannounced and not sure:
+            # Ours is announced too, once; its answer says what else arrived.
+            self._unannounced = False
+        elif sure or not self.held:
             self._dirty = True
             self._wake.set()
         elif self.runtime.notice_delay:
@@ -180,6 +184,10 @@ class Driver:
             self._forget_draft()
             return "working"
         return await self._commit(batch, claim)
+
+    def _waits_for_effects(self) -> bool:
+        """Whether nothing can be decided before what runs here ends, or something else happens."""
+        return bool(self._doing) and not (self._reports or self._rows or self._dirty or self._stopping)
 
     async def _wait(self, state: State) -> None:
         until = self._next_moment(state)
@@ -528,7 +536,9 @@ class Driver:
             self._forget_draft()
             self._shrink(error)
             return "committed"
+        self._unannounced = True
         answer = await self.store.commit(commit)
+        self._unannounced &= isinstance(answer, Committed)
         match answer:
             case Committed():
                 await self._committed(batch, commit, answer)
