@@ -134,28 +134,27 @@ class Performer:
         except ArgumentsInvalid as error:
             return self._responded(operation, "failed", str(error), is_error=True, failure=Failure(code="invalid_arguments"))
         running = tool.start(context, bound)
-        waiting = asyncio.ensure_future(running.wait())
+        ended = running.ended
         timer = (
             None if tool.timeout is None else asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + round(tool.timeout * 1000)))
         )
         try:
-            await asyncio.wait([waiting] if timer is None else [waiting, timer], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([ended] if timer is None else [ended, timer], return_when=asyncio.FIRST_COMPLETED)
             stopped = Failure(code="timeout", message=f"no result within {tool.timeout} s")
         except asyncio.CancelledError:
             stopped = Failure(code="interrupted", message="interrupted")
         finally:
             if timer is not None:
                 timer.cancel()
-        if not waiting.done():
+        if not ended.done():
             running.cancel()
             if tool.is_async:
-                await asyncio.wait([waiting], timeout=self.CANCEL_GRACE)
-        if not waiting.done() or isinstance(_error(waiting), ToolCancelled):
-            waiting.cancel()
+                await asyncio.wait([ended], timeout=self.CANCEL_GRACE)
+        if not ended.done() or isinstance(_error(ended), ToolCancelled):
             if not running.done and tool.effect == "external":
                 running.late.add_done_callback(lambda ended: self._ended_late(operation, ended))
             return self._stopped(operation, stopped), ()
-        return self._ended(operation, tool, waiting)
+        return self._ended(operation, tool, ended)
 
     CANCEL_GRACE = 5.0
     """How long a cancelled async tool may take to let go (seconds)."""

@@ -104,6 +104,11 @@ class Running(Generic[_T]):
         return self._ended.done()
 
     @property
+    def ended(self) -> asyncio.Future[_T]:
+        """The future of the real end, for `asyncio.wait`; who cancels it, breaks it."""
+        return self._ended
+
+    @property
     def late(self) -> asyncio.Future[_T]:
         """A future for the real end, with what `wait` would return or raise. A new one each time: cancelling it disturbs nobody."""
         return asyncio.shield(self._ended)
