@@ -52,21 +52,18 @@ class Batch:
 
     def apply(self, command: Any) -> tuple[Entry, ...]:
         """Decide a command. Raises a `Refused`, and changes nothing, where the state says no."""
-        effects_before = self._open_effects()
+        turn = self.checkpoint.turn
         written = apply(self.draft, command)
         for entry in written:
             match entry:
                 case TurnEnded():
                     self.settled[entry.submission] = entry.seq
-                case EffectSettled() | OperationEnded(final=True) if entry.attempt and entry.operation in effects_before:
-                    self.effects.append(EffectRow(effect_key=effects_before[entry.operation], seq=entry.seq, state=entry.status))
+                case EffectSettled() | OperationEnded(final=True) if entry.attempt and turn is not None:
+                    item = turn.operation(entry.operation)
+                    if item is not None and item.plan.effect_key:
+                        key = effect_key(item.plan.name, item.plan.effect_key)
+                        self.effects.append(EffectRow(effect_key=key, seq=entry.seq, state=entry.status))
         return written
-
-    def _open_effects(self) -> dict[str, bytes]:
-        turn = self.checkpoint.turn
-        if turn is None:
-            return {}
-        return {item.id: effect_key(item.plan.name, item.plan.effect_key) for item in turn.operations if item.plan.effect_key}
 
     def take(self, command: Command, decided: Any) -> bool:
         """Decide a submission; where the state refuses it, say so in the journal. False: it is not its time."""
