@@ -316,8 +316,7 @@ class Runtime:
         self._check_capacity(session_id)
         await self._heartbeat.register(agent.name)
         self._check_capacity(session_id)
-        if self._unlisten is None:
-            self._unlisten = self.store.changes(self._changed)
+        self.listen()
         driver = self._drivers.get(session_id)
         if driver is None:
             driver = self._drivers[session_id] = Driver(self, session_id, agent)
@@ -392,6 +391,10 @@ class Runtime:
     def known(self, no: int, session_id: str) -> None:
         """The store's number of a session that somebody here looks at."""
         self._numbers[session_id], self._session_ids[no] = no, session_id
+        self.listen()
+
+    def listen(self) -> None:
+        """Hear of changes that other processes make, from now until the runtime closes."""
         if self._unlisten is None:
             self._unlisten = self.store.changes(self._changed)
 

@@ -47,6 +47,7 @@ class Session:
 
     async def __aenter__(self) -> Session:
         self._runtime.check_open()
+        self._runtime.listen()
         head = await self._runtime.store.load(self.id)
         if head is not None:
             await self._runtime.sessions.info(self.id)
