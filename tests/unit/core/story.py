@@ -1,0 +1,314 @@
+"""A session told by pure decisions, and entries in one line each: what the tests of the core are written with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from perdure.core import checkpoint as checkpoints
+from perdure.core import entries, rules
+from perdure.core.checkpoint import Checkpoint, Operation, evolve, fold
+from perdure.core.commands import Answer, PostMessage, ReportResult
+from perdure.core.decider import decide
+from perdure.core.draft import Draft
+from perdure.core.entries import Entry, Failure, Limits, OperationEnded, Plan, RequestRecord, SessionCreated
+from perdure.core.messages import Part, Text, ToolCall, ToolCallResponse
+from perdure.core.reports import (
+    Accept,
+    AttemptEnded,
+    CallsPlanned,
+    Claimed,
+    PlannedCall,
+    Reconciled,
+    Report,
+    StartTools,
+    StepPrepared,
+    TimePassed,
+)
+from perdure.core.usage import Usage
+
+NOT_EXECUTED = "not executed"
+UNKNOWN = "execution interrupted; result unknown"
+AFTER_RESTART = "execution interrupted; result unknown after restart"
+SPENT = Usage(input_tokens=10, output_tokens=5)
+
+
+def request(digest: str = "same") -> RequestRecord:
+    """A model request of which only the digest matters."""
+    return RequestRecord(route="scripted:1", context="c", epoch=0, instructions="i", tools="t", settings="s", digest=digest)
+
+
+def call(identity: str = "c1", name: str = "refund", **arguments: Any) -> ToolCall:
+    return ToolCall(id=identity, name=name, arguments=arguments)
+
+
+def planned(asked: ToolCall, effect: Any = "external", **facts: Any) -> PlannedCall:
+    """A call with what its tool says of it; facts of the plan and of the verdict may be mixed."""
+    of_plan = {name: facts.pop(name) for name in list(facts) if name in Plan.__struct_fields__}
+    plan = Plan(kind="tool", name=asked.name, call=asked.id, arguments=rules.arguments_digest(asked.arguments), effect=effect, **of_plan)
+    return PlannedCall(plan=plan, **facts)
+
+
+class Story:
+    """A session's journal as it grows. Every command is ten milliseconds after the one before."""
+
+    def __init__(self, session_id: str = "s1", at: int = 1000, fence: int = 1) -> None:
+        self.at = at
+        self.fence = fence
+        self.checkpoint = Checkpoint()
+        self.entries: list[Entry] = []
+        draft = Draft(self.checkpoint)
+        draft.write(SessionCreated(session_id=session_id, root=session_id, agent="support"), at)
+        self._keep(draft.entries)
+
+    def _keep(self, written: Iterable[Entry]) -> list[Entry]:
+        found = list(written)
+        for entry in found:
+            self.checkpoint = evolve(self.checkpoint, entry)
+        self.entries += found
+        return found
+
+    def now(self) -> int:
+        self.at += 10
+        return self.at
+
+    def do(self, command: Any) -> list[Entry]:
+        """Decide a command, and keep what it wrote."""
+        return self._keep(decide(self.checkpoint, command))
+
+    def told(self, command: Any) -> list[str]:
+        """What a command makes happen, a line for each entry."""
+        return [line(entry) for entry in self.do(command)]
+
+    # ------------------------------------------------------------------------------------------------------ the usual steps
+
+    def says(self, text: str = "hello", *, deliver: Any = "turn", limits: Limits | None = None, submission: str = "m1") -> list[Entry]:
+        post = PostMessage(parts=(Text(content=text),), deliver=deliver, submission=submission)
+        return self.do(Accept(post=post, agent="support", definition="d1", limits=limits or Limits(), at=self.now()))
+
+    def steps(self, digest: str = "same") -> list[Entry]:
+        """The next model call starts."""
+        return self.do(StepPrepared(request=request(digest), fence=self.fence, at=self.now()))
+
+    def model_ends(self, *parts: Part, **facts: Any) -> list[Entry]:
+        running = self.operation(self.running_model.id)
+        report = {"status": "succeeded", "usage": SPENT if parts else None} | facts
+        return self.do(AttemptEnded(operation=running.id, attempt=running.attempt, parts=parts, at=self.now(), **report))
+
+    def plans(self, *calls: PlannedCall) -> list[Entry]:
+        return self.do(CallsPlanned(calls=calls, fence=self.fence, at=self.now()))
+
+    def starts(self) -> list[Entry]:
+        return self.do(StartTools(fence=self.fence, at=self.now()))
+
+    def tool_ends(self, identity: str, status: Any = "succeeded", response: Any = "done", **facts: Any) -> list[Entry]:
+        return self.do(self.tool_report(identity, status, response, **facts))
+
+    def tool_report(self, identity: str, status: Any = "succeeded", response: Any = "done", **facts: Any) -> AttemptEnded:
+        item = self.operation(identity)
+        parts = () if status in ("uncertain", "cancelled") else self.response(identity, response, is_error=status == "failed")
+        report = {"attempt": item.attempt, "parts": parts, "at": self.now()} | facts
+        return AttemptEnded(operation=identity, status=status, **report)
+
+    def response(self, identity: str, response: Any = "done", *, is_error: bool = False) -> tuple[Part, ...]:
+        item = self.operation(identity)
+        return (ToolCallResponse(id=item.plan.call, name=item.plan.name, response=response, is_error=is_error),)
+
+    def claim(self, **facts: Any) -> Claimed:
+        """A new holder, whose predecessor never let go."""
+        self.fence += 1
+        return Claimed(fence=self.fence, at=self.now(), **facts)
+
+    def answer(self, identity: str, decision: Any, **facts: Any) -> Answer:
+        request_id = self.operation(identity).request
+        return Answer(request_id=request_id, decision=decision, submission="a1", actor="ann", at=self.now(), **facts)
+
+    def reconciled(self, identity: str, outcome: Any) -> Reconciled:
+        parts = self.response(identity, "found") if outcome == "done" else ()
+        return Reconciled(operation=identity, outcome=outcome, parts=parts, fence=self.fence, at=self.now())
+
+    def report(self, identity: str, attempt: int = 1, result: Any = "late", *, is_error: bool = False) -> Report:
+        """A late result, with the receipt that said *uncertain* if there is one."""
+        told = ReportResult(operation=identity, attempt=attempt, result=result, is_error=is_error, submission="r1", actor="hook")
+        receipts = [
+            entry
+            for entry in self.entries
+            if isinstance(entry, OperationEnded) and (entry.operation, entry.attempt) == (identity, attempt) and entry.final
+        ]
+        receipt = receipts[-1] if receipts and receipts[-1].status == "uncertain" else None
+        asked = receipt.parts[0] if receipt is not None else None
+        turn = self.checkpoint.turn
+        if isinstance(asked, ToolCallResponse):
+            parts: tuple[Part, ...] = (replace(asked, response=result, is_error=is_error),)
+        elif turn is not None and turn.operation(identity) is not None:
+            parts = self.response(identity, result, is_error=is_error)
+        else:
+            parts = (ToolCallResponse(id="?", name="?", response=result, is_error=is_error),)
+        return Report(command=told, parts=parts, receipt=receipt, at=self.now())
+
+    def time(self, at: int) -> TimePassed:
+        self.at = at
+        return TimePassed(at=at)
+
+    # ---------------------------------------------------------------------------------------------------------------- views
+
+    @property
+    def phase(self) -> str:
+        return checkpoints.phase(self.checkpoint)
+
+    @property
+    def running_model(self) -> Operation:
+        assert self.checkpoint.turn is not None
+        running = self.checkpoint.turn.model
+        assert running is not None
+        return running
+
+    def operation(self, identity: str) -> Operation:
+        assert self.checkpoint.turn is not None
+        found = self.checkpoint.turn.operation(identity)
+        assert found is not None, f"no operation {identity}"
+        return found
+
+    def folds(self) -> bool:
+        return fold(self.entries) == self.checkpoint
+
+
+# --------------------------------------------------------------------------------------------------------- the situations
+
+
+def idle() -> Story:
+    return Story()
+
+
+def before_model() -> Story:
+    """A turn began; no model call was prepared yet."""
+    story = Story()
+    story.says()
+    return story
+
+
+def model() -> Story:
+    """The first model call runs."""
+    story = before_model()
+    story.steps()
+    return story
+
+
+def backing_off() -> Story:
+    """The model's provider failed, and the call will be tried again."""
+    story = model()
+    story.model_ends(status="failed", retryable=True, failure=Failure(code="rate_limited"))
+    return story
+
+
+def unplanned(*calls: ToolCall) -> Story:
+    """The model asked for tools; nobody planned the calls yet."""
+    story = model()
+    story.model_ends(*(calls or (call(),)))
+    return story
+
+
+def tools(effect: Any = "external", **facts: Any) -> Story:
+    """One call of a tool runs."""
+    story = unplanned()
+    story.plans(planned(call(), effect, **facts))
+    return story
+
+
+def waiting(**facts: Any) -> Story:
+    """One call of an external tool waits for approval."""
+    story = unplanned()
+    story.plans(planned(call(), verdict="ask", **facts))
+    return story
+
+
+def asking() -> Story:
+    """One external call ended uncertain, and a person is asked what became of it."""
+    story = tools(ask_when_uncertain=True)
+    story.tool_ends("t2.0.1", "uncertain", failure=Failure(code="timeout"))
+    return story
+
+
+def unknown() -> Story:
+    """One external call ended uncertain, and its tool is asked what became of it."""
+    story = tools(reconcile=True)
+    story.tool_ends("t2.0.1", "uncertain", failure=Failure(code="timeout"))
+    return story
+
+
+def completing() -> Story:
+    """The model answered and asked for nothing."""
+    story = model()
+    story.model_ends(Text(content="hi"))
+    return story
+
+
+def batch(*calls: PlannedCall) -> Story:
+    """The model asked for several calls, and they are planned."""
+    story = unplanned(*(call(item.plan.call, item.plan.name) for item in calls))
+    story.plans(*calls)
+    return story
+
+
+# ---------------------------------------------------------------------------------------------------------------- lines
+
+
+def line(entry: Entry) -> str:
+    """An entry in one line: its kind, what it is about, how it went, and the words that the model is told.
+
+    ``…`` marks an attempt that its operation survives, ``!`` an error result.
+    """
+    match entry:
+        case entries.TurnStarted():
+            rest = entry.turn
+        case entries.MessageAdded():
+            sources = [str(item.receipt) for item in entry.responses] or [str(entry.receipt)]
+            rest = f"user {entry.deliver}" if entry.role == "user" else f"{entry.role} → {','.join(sources)}"
+        case entries.OperationPlanned():
+            rest = f"{entry.operation} {entry.plan.name}"
+        case entries.OperationStarted():
+            rest = f"{entry.operation}#{entry.attempt}"
+        case OperationEnded():
+            rest = f"{entry.operation}#{entry.attempt} {entry.status}{'' if entry.final else '…'}"
+            rest += f" ({entry.failure.code})" if entry.failure else ""
+            rest += _words(entry.parts)
+        case entries.RequestOpened():
+            rest = f"{'approval' if isinstance(entry, entries.ApprovalRequested) else 'uncertain'} {entry.operation}"
+        case entries.RequestClosed():
+            rest = f"{entry.operation} {entry.decision} by {entry.by}"
+        case entries.TurnLimited():
+            rest = f"{entry.turn} {entry.limit}"
+        case entries.TurnFailed():
+            rest = f"{entry.turn} ({entry.failure.code})"
+        case entries.TurnEnded():
+            rest = entry.turn
+        case entries.EffectSettled():
+            rest = f"{entry.operation}#{entry.attempt} {entry.status} ← {entry.receipt}{_words(entry.parts)}"
+        case entries.Recovered():
+            rest = " ".join(
+                [entry.turn, f"fence {entry.fence}", *(f"{item.operation}#{item.attempt}={item.status}" for item in entry.attempts)]
+            )
+        case entries.QueueChanged():
+            rest = f"{entry.submission} {entry.deliver}"
+        case entries.DefinitionChange():
+            rest = f"{entry.old} → {entry.new}"
+        case entries.Rebased():
+            rest = f"{entry.old} → {entry.new}"
+        case entries.NoteAdded():
+            rest = entry.operation
+        case _:
+            rest = ""
+    return f"{entry.kind} {rest}".rstrip()
+
+
+def lines(written: Iterable[Entry]) -> list[str]:
+    return [line(entry) for entry in written]
+
+
+def _words(parts: tuple[Part, ...]) -> str:
+    response = parts[0] if parts else None
+    if not isinstance(response, ToolCallResponse):
+        return ""
+    return f" {'!' if response.is_error else ''}{response.response!r}"

@@ -1,0 +1,516 @@
+"""What holds after any legal history: a driver that picks legal commands at random, over the pure core."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import msgspec
+import story
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from story import Story, call, planned
+
+from perdure.core import checkpoint as checkpoints
+from perdure.core import entries, journal
+from perdure.core.checkpoint import Phase, due, fold, phase, startable
+from perdure.core.commands import Interrupt
+from perdure.core.entries import (
+    EffectMatch,
+    EffectSettled,
+    Entry,
+    Failure,
+    Limits,
+    MessageAdded,
+    OperationEnded,
+    OperationPlanned,
+    OperationStarted,
+    Recovered,
+    RequestClosed,
+    RequestOpened,
+    TurnEnded,
+    TurnStarted,
+)
+from perdure.core.messages import Part, Private, Text, ToolCall, ToolCallResponse
+from perdure.core.reports import Fail, Finish, Guarded, Promote, Redefined, Report, TimePassed
+
+EFFECTS = ("pure", "idempotent", "transactional", "external")
+PHASES: set[Phase] = {"idle", "model", "tools", "waiting", "completing"}
+
+choices = st.lists(st.integers(0, 2**32 - 1), max_size=60)
+bounded = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+class Driver:
+    """Makes one legal step for each number. What is legal depends on the checkpoint alone, what happens on the number."""
+
+    def __init__(self) -> None:
+        self.story = Story()
+        self.phases: set[str] = set()
+        self.turns_begun = 0
+        self.calls = 0
+        self.interrupted: list[int] = []
+
+    def step(self, choice: int) -> None:
+        self.phases.add(self.story.phase)
+        pick = _Numbers(choice)
+        match pick(12):
+            case 0:
+                self.claim(pick)
+            case 1:
+                self.sometimes(pick)
+            case _:
+                getattr(self, self.story.phase)(pick)
+
+    def claim(self, pick: _Numbers) -> None:
+        s = self.story
+        takeover = bool(due(s.checkpoint)) or pick(2) == 0
+        s.do(s.claim(on_restart=("continue", "continue", "stop")[pick(3)], takeover=takeover))
+
+    def sometimes(self, pick: _Numbers) -> None:
+        """What may come at any time."""
+        s = self.story
+        match pick(6):
+            case 0 if s.phase != "idle":
+                s.do(Interrupt(at=s.now()))
+                self.interrupted.append(len(s.entries))
+            case 1 if s.phase != "idle":
+                s.do(Fail(failure=Failure(code="broken"), at=s.now()))
+            case 2 if s.phase != "idle":
+                s.do(Redefined(new=f"d{pick(5)}", difference=(), at=s.now()))
+            case 3:
+                s.do(Promote(submission="m9", at=s.now()))
+            case 4:
+                self.settle_late()
+            case _:
+                s.do(TimePassed(at=s.now() + pick(100)))
+
+    def settle_late(self) -> None:
+        """A late result of an effect that ended uncertain and was not settled since."""
+        s = self.story
+        settled = {(entry.operation, entry.attempt) for entry in s.entries if isinstance(entry, EffectSettled)}
+        for entry in s.entries:
+            if isinstance(entry, OperationEnded) and entry.final and entry.status == "uncertain" and entry.parts:
+                turn = s.checkpoint.turn
+                still = turn.operation(entry.operation) if turn is not None else None
+                if (entry.operation, entry.attempt) not in settled and (still is None or still.status == "ended"):
+                    report: Report = s.report(entry.operation, entry.attempt)
+                    s.do(report)
+                    return
+
+    def idle(self, pick: _Numbers) -> None:
+        self.turns_begun += 1
+        limits = Limits(steps=(None, 2, 5)[pick(3)], tool_calls=(None, None, 3)[pick(3)], tokens=(None, None, 100)[pick(3)])
+        self.story.says(limits=limits, deliver=("turn", "queue", "steer")[pick(3)], submission=f"m{self.turns_begun}")
+
+    def model(self, pick: _Numbers) -> None:
+        s = self.story
+        turn = s.checkpoint.turn
+        assert turn is not None
+        running = turn.model
+        if running is None or running.status != "started":
+            if pick(5) == 0:
+                s.says(deliver="steer", submission="m-steer")
+            else:
+                s.steps(("same", "same", "another")[pick(3)])
+            return
+        match pick(8):
+            case 0:
+                s.model_ends(status="failed", retryable=True, failure=Failure(code="rate_limited"), partial="x" * pick(2))
+            case 1:
+                s.model_ends(status="cancelled", final=False, failure=Failure(code="shutdown"))
+            case 2 if pick(4) == 0:
+                s.model_ends(status="failed", failure=Failure(code="provider_refused"))
+            case 3 | 4:
+                s.model_ends(Text(content="so"), Private(group="g", data=pick(9)), usage=None)
+            case _:
+                asked = []
+                for _ in range(1 + pick(4)):
+                    self.calls += 1
+                    asked.append(call(f"c{self.calls}", ("refund", "look")[pick(2)], n=pick(3)))
+                s.model_ends(Text(content="wait"), *asked)
+
+    def tools(self, pick: _Numbers) -> None:
+        s = self.story
+        turn = s.checkpoint.turn
+        assert turn is not None
+        if turn.unplanned:
+            s.plans(*(self.plan(item.id, item.name, pick) for item in turn.unplanned))
+            return
+        running, ready = due(s.checkpoint), startable(turn)
+        match pick(5):
+            case 0 if ready:
+                s.starts()
+            case 1 if turn.requests:
+                self.waiting(pick)
+            case 2 if ready and ready[0].status == "planned":
+                match = EffectMatch(operation="t1.0.1", seq=1, state="uncertain")
+                s.do(Guarded(operation=ready[0].id, match=match, reason="", deadline=0, at=s.now()))
+            case _ if running:
+                self.end(running[pick(len(running))].id, pick)
+            case _:
+                s.starts()
+
+    def plan(self, identity: str, name: str, pick: _Numbers) -> Any:
+        facts: dict[str, Any] = {
+            "exclusive": pick(5) == 0,
+            "reconcile": pick(3) == 0,
+            "ask_when_uncertain": pick(3) == 0,
+            "verdict": ("allow", "allow", "allow", "ask", "reject", "replay")[pick(6)],
+        }
+        if facts["verdict"] == "reject":
+            facts["failure"] = Failure(code="denied", message="no")
+        elif facts["verdict"] == "replay":
+            facts["parts"] = (ToolCallResponse(id=identity, name=name, response="again"),)
+        elif facts["verdict"] == "ask":
+            facts |= {"deadline": self.story.at + pick(200) if pick(2) else 0, "default": ("approve", "deny", "abort")[pick(3)]}
+        return planned(call(identity, name), EFFECTS[pick(4)], **facts)
+
+    def end(self, identity: str, pick: _Numbers) -> None:
+        s = self.story
+        item = s.operation(identity)
+        if item.status == "unknown":
+            s.do(s.reconciled(identity, ("done", "not_done", "unknown")[pick(3)]))
+            return
+        lost = "uncertain" if item.plan.effect == "external" else "cancelled"
+        match pick(5):
+            case 0:
+                s.tool_ends(identity, "failed", "bad")
+            case 1:
+                s.tool_ends(identity, lost, failure=Failure(code="timeout", message="too slow"))
+            case 2 if lost == "cancelled":
+                s.tool_ends(identity, lost, final=False, failure=Failure(code="shutdown"))
+            case 3:
+                s.do(s.report(identity, item.attempt))
+            case _:
+                s.tool_ends(identity)
+
+    def waiting(self, pick: _Numbers) -> None:
+        s = self.story
+        turn = s.checkpoint.turn
+        assert turn is not None
+        item = turn.requests[pick(len(turn.requests))]
+        if item.status == "asking":
+            decision = ("settle", "retry", "deny", "settle", "retry", "abort")[pick(6)]
+            s.do(s.answer(item.id, decision, result="told", is_error=pick(2) == 0))
+        else:
+            decision = ("approve", "approve", "approve", "deny", "abort")[pick(5)]
+            s.do(s.answer(item.id, decision, arguments={"n": 9} if pick(3) == 0 else None))
+
+    def completing(self, pick: _Numbers) -> None:
+        s = self.story
+        if pick(4) == 0:
+            s.says(deliver="steer", submission="m-steer")
+        else:
+            s.do(Finish(at=s.now()))
+
+
+class _Numbers:
+    """Small choices out of one number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __call__(self, below: int) -> int:
+        self.number, rest = divmod(self.number, below)
+        return rest
+
+
+def told(numbers: list[int]) -> Driver:
+    driver = Driver()
+    for number in numbers:
+        driver.step(number)
+    driver.phases.add(driver.story.phase)
+    return driver
+
+
+@bounded
+@given(choices)
+def test_the_checkpoint_is_the_fold_of_the_journal(numbers: list[int]) -> None:
+    s = told(numbers).story
+
+    assert fold(s.entries) == s.checkpoint
+
+
+@bounded
+@given(choices)
+def test_the_fold_survives_being_written_and_read_entry_by_entry_and_from_any_checkpoint_on(numbers: list[int]) -> None:
+    s = told(numbers).story
+    checkpoint = checkpoints.Checkpoint()
+    for entry in s.entries:
+        read = entries.decode(entry.kind, entries.encode(entry), seq=entry.seq, number=entry.number, at=entry.at)
+        assert read == entry
+        checkpoint = checkpoints.decode(checkpoints.encode(checkpoints.evolve(checkpoint, read)))
+
+    assert checkpoint == s.checkpoint
+    assert checkpoints.encode(checkpoint) == checkpoints.encode(s.checkpoint)
+
+
+@bounded
+@given(choices)
+def test_entries_are_counted_without_gaps_and_time_never_goes_back(numbers: list[int]) -> None:
+    s = told(numbers).story
+
+    assert [entry.seq for entry in s.entries] == list(range(1, len(s.entries) + 1))
+    assert [entry.at for entry in s.entries] == sorted(entry.at for entry in s.entries)
+    messages = 0
+    for entry in s.entries:
+        messages += isinstance(entry, MessageAdded)
+        assert entry.number == messages
+    assert (s.checkpoint.version, s.checkpoint.number) == (len(s.entries), messages)
+
+
+def resolved(s: Story) -> list[tuple[MessageAdded, tuple[Part, ...]]]:
+    """The transcript as a reader sees it."""
+    receipts = {entry.seq: entry.parts for entry in s.entries if isinstance(entry, (OperationEnded, EffectSettled))}
+    found = []
+    for entry in s.entries:
+        if isinstance(entry, MessageAdded):
+            parts = entry.parts or receipts.get(entry.receipt, ())
+            for response in entry.responses:
+                parts += receipts[response.receipt]
+            found.append((entry, parts))
+    return found
+
+
+@bounded
+@given(choices)
+def test_every_call_has_exactly_one_response_in_call_order(numbers: list[int]) -> None:
+    s = told(numbers).story
+    transcript = resolved(s)
+
+    answered = 0
+    for index, (message, parts) in enumerate(transcript):
+        calls = [part.id for part in parts if isinstance(part, ToolCall)]
+        if message.role == "tool":
+            assert transcript[index - 1][0].role == "assistant"
+            answered += 1
+        if not calls:
+            continue
+        if index == len(transcript) - 1:
+            assert s.checkpoint.turn is not None, "a turn ended with calls that nobody answered"
+            continue
+        reply, responses = transcript[index + 1]
+        assert reply.role == "tool"
+        assert [part.id for part in responses if isinstance(part, ToolCallResponse)] == calls
+        assert [response.id for response in reply.responses] == calls
+        assert len(responses) == len(calls)
+    assert answered == sum(message.role == "tool" for message, _ in transcript)
+
+
+@bounded
+@given(choices)
+def test_a_turn_has_exactly_one_end_and_leaves_nothing_open(numbers: list[int]) -> None:
+    s = told(numbers).story
+    turn = ""
+    open_operations: set[str] = set()
+    open_requests: set[str] = set()
+    ended: list[str] = []
+    for entry in s.entries:
+        match entry:
+            case TurnStarted():
+                assert not turn
+                turn = entry.turn
+            case OperationPlanned():
+                open_operations.add(entry.operation)
+            case OperationStarted():
+                open_operations.add(entry.operation)
+            case OperationEnded() if entry.final:
+                assert entry.operation in open_operations
+                open_operations.discard(entry.operation)
+            case EffectSettled():
+                open_operations.discard(entry.operation)
+            case RequestOpened():
+                assert entry.operation in open_operations
+                open_requests.add(entry.request_id)
+            case RequestClosed():
+                open_requests.remove(entry.request_id)
+            case TurnEnded():
+                assert entry.turn == turn
+                assert (open_operations, open_requests) == (set(), set())
+                ended.append(turn)
+                turn = ""
+            case MessageAdded(role="tool"):
+                assert (open_operations, open_requests) == (set(), set())
+    assert len(set(ended)) == len(ended) == s.checkpoint.turns
+    assert (s.checkpoint.turn is not None) == bool(turn)
+    if s.checkpoint.turn is not None:
+        assert {item.id for item in s.checkpoint.turn.operations if item.status != "ended"} == open_operations
+        assert {item.request for item in s.checkpoint.turn.requests} == open_requests
+
+
+@bounded
+@given(choices)
+def test_no_operation_is_started_twice_under_one_attempt(numbers: list[int]) -> None:
+    s = told(numbers).story
+    last: dict[str, int] = {}
+    for entry in s.entries:
+        if isinstance(entry, OperationStarted):
+            assert entry.attempt == last.get(entry.operation, 0) + 1
+            last[entry.operation] = entry.attempt
+
+
+def _says_not_happened(entry: Entry) -> bool:
+    """Whether a tool's reconcile, or a person, knew that an attempt had no effect."""
+    if isinstance(entry, OperationEnded):
+        return entry.failure is not None and entry.failure.code == "not_done"
+    return isinstance(entry, RequestClosed) and entry.decision == "retry"
+
+
+@bounded
+@given(choices)
+def test_an_external_call_is_only_started_again_after_somebody_said_that_it_had_not_happened(numbers: list[int]) -> None:
+    s = told(numbers).story
+    external: set[str] = set()
+    cleared: set[str] = set()
+    for entry in s.entries:
+        match entry:
+            case OperationPlanned() if entry.plan.effect == "external":
+                external.add(entry.operation)
+            case OperationEnded() | RequestClosed() if _says_not_happened(entry):
+                cleared.add(entry.operation)
+            case OperationStarted():
+                if entry.plan is not None and entry.plan.effect == "external":
+                    external.add(entry.operation)
+                if entry.attempt > 1 and entry.operation in external:
+                    assert entry.operation in cleared
+                cleared.discard(entry.operation)
+
+
+@bounded
+@given(choices)
+def test_only_a_call_that_never_started_is_said_not_to_have_been_executed(numbers: list[int]) -> None:
+    s = told(numbers).story
+    cut_off: set[str] = set()
+    for entry in s.entries:
+        if isinstance(entry, OperationStarted):
+            cut_off.add(entry.operation)
+        elif _says_not_happened(entry):
+            cut_off.discard(entry.operation)
+        if isinstance(entry, OperationEnded) and entry.operation in cut_off and entry.final and entry.parts:
+            response = entry.parts[0]
+            assert not (isinstance(response, ToolCallResponse) and str(response.response).startswith(story.NOT_EXECUTED))
+
+
+@bounded
+@given(choices)
+def test_an_open_approval_holds_its_batch_and_a_model_never_runs_beside_its_tools(numbers: list[int]) -> None:
+    driver = Driver()
+    for number in numbers:
+        driver.step(number)
+        turn = driver.story.checkpoint.turn
+        if turn is None:
+            continue
+        approvals = [item for item in turn.requests if item.status != "asking"]
+        assert not (approvals and startable(turn))
+        running = {item.plan.kind for item in due(driver.story.checkpoint)}
+        assert len(running) <= 1
+        alone = [item for item in turn.tools if item.plan.exclusive and item.status in ("started", "unknown")]
+        assert not alone or len(due(driver.story.checkpoint)) == 1
+
+
+@bounded
+@given(choices)
+def test_the_phase_is_always_one_of_five_and_a_claim_leaves_nothing_of_an_older_fence_running(numbers: list[int]) -> None:
+    driver = told(numbers)
+    assert driver.phases <= PHASES
+
+    s = driver.story
+    s.do(s.claim())
+    assert phase(s.checkpoint) in PHASES
+    assert all(item.status == "unknown" for item in due(s.checkpoint))
+
+
+@bounded
+@given(choices)
+def test_recovered_is_written_on_every_takeover_in_mid_turn_and_nothing_of_the_old_holder_follows_it(numbers: list[int]) -> None:
+    s = told(numbers).story
+    had_turn = s.checkpoint.turn is not None
+
+    written = s.do(s.claim())
+
+    places = [index for index, entry in enumerate(written) if isinstance(entry, Recovered)]
+    assert len(places) == had_turn
+    behind = written[places[0] + 1 :] if places else []
+    assert all(isinstance(entry, RequestOpened) for entry in behind)
+
+
+@bounded
+@given(choices)
+def test_after_an_interrupt_everything_is_closed(numbers: list[int]) -> None:
+    s = told(numbers).story
+    if s.phase == "idle":
+        return
+
+    written = s.do(Interrupt(at=s.now()))
+
+    assert written[-1].kind == "turn_aborted"
+    assert s.phase == "idle"
+    assert due(s.checkpoint) == ()
+    ids = [call.id for message, parts in resolved(s) for call in parts if isinstance(call, ToolCall)]
+    responses = [part.id for message, parts in resolved(s) for part in parts if isinstance(part, ToolCallResponse)]
+    assert responses == ids
+    assert fold(s.entries) == s.checkpoint
+
+
+@bounded
+@given(choices)
+def test_the_counters_add_up(numbers: list[int]) -> None:
+    s = told(numbers).story
+    of_turns = [entry for entry in s.entries if isinstance(entry, TurnEnded)]
+    running = s.checkpoint.turn
+    assert s.checkpoint.turns == len(of_turns)
+    assert s.checkpoint.usage.calls == sum(entry.usage.calls for entry in of_turns) + (running.usage.calls if running else 0)
+    known = sum(entry.usage.total_tokens for entry in of_turns) + (running.usage.total_tokens if running else 0)
+    assert s.checkpoint.usage.total_tokens == known
+    for entry in of_turns:
+        assert entry.steps >= 0
+        assert math.isfinite(entry.usage.total_tokens)
+
+
+@bounded
+@given(choices)
+def test_every_entry_can_be_sealed_and_opened(numbers: list[int]) -> None:
+    s = told(numbers).story
+    chain = journal.GENESIS
+    for entry in s.entries:
+        sealed = journal.seal(entry, chain=chain, session_id="s1", salt=b"0123456789abcdef")
+        assert journal.open_entry(sealed) == entry
+        chain = sealed.chain
+
+
+@bounded
+@given(choices)
+def test_the_same_commands_are_the_same_entries(numbers: list[int]) -> None:
+    first, second = told(numbers).story, told(numbers).story
+
+    assert first.entries == second.entries
+    assert [entries.encode(entry) for entry in first.entries] == [entries.encode(entry) for entry in second.entries]
+
+
+def test_the_random_driver_reaches_every_kind_of_entry_that_a_turn_can_write() -> None:
+    """Else the properties above would hold of nothing."""
+    seen: set[str] = set()
+    phases: set[str] = set()
+    numbers = random.Random(7)
+    for round_ in range(150):
+        # In every third history most steps are claims, so that crash loops are among them.
+        every = 12 if round_ % 3 == 0 else 1
+        driver = told([numbers.randrange(2**32) // every * (every if numbers.random() < 0.7 else 1) for _ in range(60)])
+        phases |= driver.phases
+        for entry in driver.story.entries:
+            seen.add(entry.kind)
+            if isinstance(entry, OperationEnded) and entry.failure:
+                seen.add(entry.failure.code)
+
+    assert phases == PHASES
+    assert {"restart", "crash_loop", "request_changed", "not_done", "limit", "denied", "interrupted"} <= seen
+    assert set(entries.KINDS) - seen == {"submission_refused", "rebased"}, "the runtime writes one, newer rules the other"
+
+
+def test_evolve_knows_every_entry_that_can_be_decoded() -> None:
+    shapes = {shape for kind in entries.KINDS for shape in entries.shapes(kind)}
+
+    assert shapes == set(checkpoints._EVOLVE)
+    assert all(issubclass(shape, msgspec.Struct) for shape in shapes)

@@ -1,0 +1,482 @@
+"""Every cell of the decider's table, command × situation: exactly what it writes, refuses, or leaves where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import story
+from story import NOT_EXECUTED, UNKNOWN, Story, call, planned
+
+from perdure.core import rules
+from perdure.core.checkpoint import phase
+from perdure.core.commands import Answer, Interrupt, PostMessage
+from perdure.core.decider import TABLE, apply, decide, impossible, not_now
+from perdure.core.draft import Draft
+from perdure.core.entries import EffectMatch, Failure, Limits
+from perdure.core.errors import Refused, StaleRequest, SubmissionRejected
+from perdure.core.messages import Text, ToolCallResponse
+from perdure.core.reports import (
+    Accept,
+    AttemptEnded,
+    CallsPlanned,
+    Claimed,
+    Fail,
+    Finish,
+    Guarded,
+    Promote,
+    Reconciled,
+    Redefined,
+    Report,
+    StartTools,
+    StepPrepared,
+    TimePassed,
+)
+
+
+class Refusal(NamedTuple):
+    error: type[Refused]
+    reason: str = ""
+
+
+IMPOSSIBLE = object()
+NOTHING: list[str] = []
+
+Tell = Callable[[Story], Any]
+
+
+class Case(NamedTuple):
+    command: type
+    situation: str
+    name: str
+    given: Callable[[], Story]
+    when: Tell
+    then: Any
+
+
+CASES: list[Case] = []
+
+
+def cell(command: type, situation: str, name: str, given: Callable[[], Story], when: Tell, then: Any) -> None:
+    CASES.append(Case(command, situation, name, given, when, then))
+
+
+def accept(deliver: Any) -> Tell:
+    post = PostMessage(parts=(Text(content="more"),), deliver=deliver, submission="m2", actor="ann")
+    return lambda s: Accept(post=post, agent="support", definition="d1", limits=Limits(), at=s.now())
+
+
+def interrupt(turn: str = "") -> Tell:
+    return lambda s: Interrupt(turn=turn, at=s.now(), submission="i1")
+
+
+def answer(decision: Any = "approve", request: str | None = None, **facts: Any) -> Tell:
+    def command(s: Story) -> Answer:
+        found = "0123456789abcdef"
+        if request is None and s.checkpoint.turn is not None and s.checkpoint.turn.requests:
+            found = s.checkpoint.turn.requests[0].request
+        return Answer(request_id=request or found, decision=decision, at=s.now(), submission="a1", actor="ann", **facts)
+
+    return command
+
+
+def report(identity: str = "t2.0.1", attempt: int = 1, *, is_error: bool = False) -> Tell:
+    return lambda s: s.report(identity, attempt, is_error=is_error)
+
+
+def claim(**facts: Any) -> Tell:
+    return lambda s: s.claim(**facts)
+
+
+def ended(identity: str = "t2.0.1", attempt: int = 1, status: Any = "succeeded", **facts: Any) -> Tell:
+    return lambda s: AttemptEnded(operation=identity, attempt=attempt, status=status, at=s.now(), **facts)
+
+
+def plan(*calls: Any) -> Tell:
+    return lambda s: CallsPlanned(calls=calls or (planned(call()),), fence=s.fence, at=s.now())
+
+
+def start(s: Story) -> StartTools:
+    return StartTools(fence=s.fence, at=s.now())
+
+
+def prepare(digest: str = "same") -> Tell:
+    return lambda s: StepPrepared(request=story.request(digest), fence=s.fence, at=s.now())
+
+
+def reconciled(outcome: Any = "done", identity: str = "t2.0.1") -> Tell:
+    return lambda s: Reconciled(
+        operation=identity, outcome=outcome, parts=s.response(identity, "found") if outcome == "done" else (), fence=s.fence, at=s.now()
+    )
+
+
+def late(s: Story) -> TimePassed:
+    return TimePassed(at=s.at + 1_000_000)
+
+
+def finish(s: Story) -> Finish:
+    return Finish(at=s.now())
+
+
+def fail(s: Story) -> Fail:
+    return Fail(failure=Failure(code="model_error", message="broken"), at=s.now())
+
+
+def guarded(identity: str = "t2.0.1") -> Tell:
+    match = EffectMatch(operation="t1.0.1", seq=9, state="uncertain")
+    return lambda s: Guarded(operation=identity, match=match, reason="again?", deadline=9000, at=s.now())
+
+
+def redefine(s: Story) -> Redefined:
+    return Redefined(new="d2", difference=("instructions changed",), at=s.now())
+
+
+def promote(s: Story) -> Promote:
+    return Promote(submission="m9", at=s.now())
+
+
+def expiring(default: Any) -> Callable[[], Story]:
+    return lambda: story.waiting(deadline=5000, default=default)
+
+
+def held_batch() -> Story:
+    """One call waits for approval, and holds another that needs none."""
+    return story.batch(planned(call("c1"), verdict="ask"), planned(call("c2", "look"), "pure"))
+
+
+def mixed_batch() -> Story:
+    """One call is uncertain and asked about, the other runs."""
+    s = story.batch(planned(call("c1"), ask_when_uncertain=True), planned(call("c2", "look"), "pure"))
+    s.tool_ends("t2.0.1", "uncertain")
+    return s
+
+
+def retried() -> Story:
+    """A person said that an uncertain call did not happen."""
+    s = story.asking()
+    s.do(s.answer("t2.0.1", "retry"))
+    return s
+
+
+def after_uncertain_turn() -> Story:
+    """A turn that left an effect of unknown outcome behind."""
+    s = story.tools()
+    s.do(Interrupt(at=s.now()))
+    return s
+
+
+def after_known_turn() -> Story:
+    s = story.tools()
+    s.tool_ends("t2.0.1")
+    s.do(Interrupt(at=s.now()))
+    return s
+
+
+def later_model() -> Story:
+    """An effect of an earlier step has an unknown outcome, and the model runs again."""
+    s = story.tools()
+    s.tool_ends("t2.0.1", "uncertain")
+    s.steps("next")
+    return s
+
+
+def later(make: Callable[[Story], Any]) -> Story:
+    s = later_model()
+    make(s)
+    return s
+
+
+def _approved() -> Story:
+    s = story.waiting()
+    s.do(s.answer("t2.0.1", "approve"))
+    return s
+
+
+ABORTED_TOOL = [
+    f"operation_ended t2.0.1#1 uncertain (interrupted) !{UNKNOWN!r}",
+    "message tool → 8",
+    "turn_aborted t2",
+]
+ABORTED_APPROVAL = [
+    "request_closed t2.0.1 abort by turn",
+    f"operation_ended t2.0.1#0 cancelled (interrupted) !{NOT_EXECUTED!r}",
+    "message tool → 10",
+    "turn_aborted t2",
+]
+
+# fmt: off
+cell(Accept, "idle", "begins a turn", story.idle, accept("turn"), ["turn_started t2", "message user turn"])
+cell(Accept, "idle", "a steer without a turn is queued", story.idle, accept("steer"), ["turn_started t2", "message user queue"])
+cell(Accept, "model", "a steer joins before the call", story.before_model, accept("steer"), ["message user steer"])
+cell(Accept, "model", "a steer joins between attempts", story.backing_off, accept("steer"), ["message user steer"])
+cell(Accept, "model", "a steer waits while the call runs", story.model, accept("steer"), NOTHING)
+cell(Accept, "model", "a plain message waits", story.before_model, accept("turn"), NOTHING)
+cell(Accept, "model", "a queued message waits", story.before_model, accept("queue"), NOTHING)
+cell(Accept, "tools", "a steer waits", story.tools, accept("steer"), NOTHING)
+cell(Accept, "waiting", "a message answers nothing", story.waiting, accept("turn"), NOTHING)
+cell(Accept, "waiting", "a steer waits", story.waiting, accept("steer"), NOTHING)
+cell(Accept, "completing", "a steer beats the end", story.completing, accept("steer"), ["message user steer"])
+cell(Accept, "completing", "a plain message waits for its own turn", story.completing, accept("turn"), NOTHING)
+
+cell(Interrupt, "idle", "nothing runs", story.idle, interrupt(), Refusal(SubmissionRejected, "idle"))
+cell(Interrupt, "model", "the call ends", story.model, interrupt("t2"),
+     ["operation_ended t2.0.0#1 cancelled (interrupted)", "turn_aborted t2"])
+cell(Interrupt, "model", "before a call", story.before_model, interrupt(), ["turn_aborted t2"])
+cell(Interrupt, "model", "between attempts", story.backing_off, interrupt(),
+     ["operation_ended t2.0.0#0 cancelled (interrupted)", "turn_aborted t2"])
+cell(Interrupt, "model", "another turn is meant", story.model, interrupt("t1"), Refusal(SubmissionRejected, "stale_turn"))
+cell(Interrupt, "tools", "an external call is uncertain", story.tools, interrupt(), ABORTED_TOOL)
+cell(Interrupt, "tools", "another turn is meant", story.tools, interrupt("t9"), Refusal(SubmissionRejected, "stale_turn"))
+cell(Interrupt, "waiting", "the request falls with its turn", story.waiting, interrupt("t2"), ABORTED_APPROVAL)
+cell(Interrupt, "waiting", "another turn is meant", story.waiting, interrupt("t9"), Refusal(SubmissionRejected, "stale_turn"))
+cell(Interrupt, "completing", "the answer stays, the turn aborts", story.completing, interrupt(), ["turn_aborted t2"])
+cell(Interrupt, "completing", "another turn is meant", story.completing, interrupt("t9"), Refusal(SubmissionRejected, "stale_turn"))
+
+cell(Answer, "idle", "nothing is open", story.idle, answer(), Refusal(StaleRequest))
+cell(Answer, "model", "nothing is open", story.model, answer(), Refusal(StaleRequest))
+cell(Answer, "tools", "nothing is open", story.tools, answer(), Refusal(StaleRequest))
+cell(Answer, "tools", "a question beside running calls", mixed_batch, answer("settle", result="paid"),
+     ["request_closed t2.0.1 settle by answer", "effect_settled t2.0.1#1 succeeded ← 9 'paid'"])
+cell(Answer, "waiting", "approve", story.waiting, answer("approve"), ["request_closed t2.0.1 approve by answer"])
+cell(Answer, "waiting", "deny", story.waiting, answer("deny", reason="too much"),
+     ["request_closed t2.0.1 deny by answer",
+      "operation_ended t2.0.1#0 cancelled (denied) !'not executed: a person denied it: too much'", "message tool → 10"])
+cell(Answer, "waiting", "abort", story.waiting, answer("abort"),
+     ["request_closed t2.0.1 abort by answer", f"operation_ended t2.0.1#0 cancelled (interrupted) !{NOT_EXECUTED!r}",
+      "message tool → 10", "turn_aborted t2"])
+cell(Answer, "waiting", "an approval can't be settled", story.waiting, answer("settle"), Refusal(SubmissionRejected, "wrong_decision"))
+cell(Answer, "waiting", "an approval can't be retried", story.waiting, answer("retry"), Refusal(SubmissionRejected, "wrong_decision"))
+cell(Answer, "waiting", "settle", story.asking, answer("settle", result="paid"),
+     ["request_closed t2.0.1 settle by answer", "effect_settled t2.0.1#1 succeeded ← 8 'paid'", "message tool → 11"])
+cell(Answer, "waiting", "settle as failed", story.asking, answer("settle", result="declined", is_error=True),
+     ["request_closed t2.0.1 settle by answer", "effect_settled t2.0.1#1 failed ← 8 !'declined'", "message tool → 11"])
+cell(Answer, "waiting", "retry", story.asking, answer("retry"), ["request_closed t2.0.1 retry by answer"])
+cell(Answer, "waiting", "nobody can tell", story.asking, answer("deny"),
+     ["request_closed t2.0.1 deny by answer", f"operation_ended t2.0.1#1 uncertain !{UNKNOWN!r}", "message tool → 11"])
+cell(Answer, "waiting", "abort instead of telling", story.asking, answer("abort"),
+     ["request_closed t2.0.1 abort by answer", f"operation_ended t2.0.1#1 uncertain (interrupted) !{UNKNOWN!r}",
+      "message tool → 11", "turn_aborted t2"])
+cell(Answer, "waiting", "an uncertain call can't be approved", story.asking, answer("approve"),
+     Refusal(SubmissionRejected, "wrong_decision"))
+cell(Answer, "waiting", "another request", story.waiting, answer("approve", request="f" * 16), Refusal(StaleRequest))
+cell(Answer, "completing", "nothing is open", story.completing, answer(), Refusal(StaleRequest))
+
+cell(Report, "idle", "settles an uncertain effect of an ended turn", after_uncertain_turn, report(),
+     ["effect_settled t2.0.1#1 succeeded ← 8 'late'", "note_added t2.0.1"])
+cell(Report, "idle", "the outcome is known", after_known_turn, report(), Refusal(StaleRequest))
+cell(Report, "model", "settles an uncertain effect of an earlier step", later_model, report(),
+     ["effect_settled t2.0.1#1 succeeded ← 8 'late'", "note_added t2.0.1"])
+cell(Report, "model", "nothing is known of the operation", story.model, report(), Refusal(StaleRequest))
+cell(Report, "model", "a model call has no late result", story.model, report("t2.0.0"), Refusal(StaleRequest))
+cell(Report, "tools", "is the receipt of an open call", story.tools, report(),
+     ["operation_ended t2.0.1#1 succeeded 'late'", "message tool → 8"])
+cell(Report, "tools", "tells that an open call failed", story.tools, report(is_error=True),
+     ["operation_ended t2.0.1#1 failed !'late'", "message tool → 8"])
+cell(Report, "tools", "is faster than reconcile", story.unknown, report(),
+     ["operation_ended t2.0.1#1 succeeded 'late'", "message tool → 9"])
+cell(Report, "tools", "another attempt", story.tools, report(attempt=2), Refusal(StaleRequest))
+cell(Report, "tools", "an attempt that a person had repeated", retried, report(), Refusal(StaleRequest))
+cell(Report, "waiting", "answers the question about an uncertain call", story.asking, report(),
+     ["request_closed t2.0.1 settle by answer", "effect_settled t2.0.1#1 succeeded ← 8 'late'", "message tool → 11"])
+cell(Report, "waiting", "a call that never started", story.waiting, report(), Refusal(StaleRequest))
+cell(Report, "completing", "settles an uncertain effect of an earlier step", lambda: later(lambda s: s.model_ends(Text(content="so"))),
+     report(),
+     ["effect_settled t2.0.1#1 succeeded ← 8 'late'", "note_added t2.0.1"])
+cell(Report, "completing", "nothing is known of the operation", story.completing, report(), Refusal(StaleRequest))
+
+cell(Claimed, "idle", "nothing changed", story.idle, claim(), NOTHING)
+cell(Claimed, "model", "the call is lost", story.model, claim(),
+     ["operation_ended t2.0.0#1 uncertain… (restart)", "recovered t2 fence 2 t2.0.0#1=uncertain"])
+cell(Claimed, "model", "its holder had let go", story.before_model, claim(takeover=False), NOTHING)
+cell(Claimed, "tools", "the call is lost", story.tools, claim(),
+     [f"operation_ended t2.0.1#1 uncertain (restart) !{story.AFTER_RESTART!r}", "message tool → 8", "recovered t2 fence 2 t2.0.1#1=uncertain"]
+          [f"operation_ended t2.0.1#1 uncertain (restart) !{story.AFTER_RESTART!r}", "message tool → 8", "recovered t2 fence 2 t2.0.1#1=uncertain"])
+cell(Claimed, "waiting", "a holder died while a request was open", story.waiting, claim(), ["recovered t2 fence 2"])
+cell(Claimed, "waiting", "parked: nothing changed", story.waiting, claim(takeover=False), NOTHING)
+cell(Claimed, "completing", "a holder died before the turn's end", story.completing, claim(), ["recovered t2 fence 2"])
+cell(Claimed, "completing", "its holder had let go", story.completing, claim(takeover=False), NOTHING)
+
+cell(AttemptEnded, "idle", "a late end is told otherwise", after_uncertain_turn, ended(), NOTHING)
+cell(AttemptEnded, "model", "the model answered", story.model, ended("t2.0.0", parts=(Text(content="hi"),)),
+     ["operation_ended t2.0.0#1 succeeded", "message assistant → 5"])
+cell(AttemptEnded, "model", "the provider failed and may recover", story.model, ended("t2.0.0", status="failed", retryable=True),
+     ["operation_ended t2.0.0#1 failed…"])
+cell(AttemptEnded, "model", "the provider refused", story.model, ended("t2.0.0", status="failed", failure=Failure(code="provider_refused")),
+     ["operation_ended t2.0.0#1 failed (provider_refused)", "turn_failed t2 (provider_refused)"])
+cell(AttemptEnded, "model", "another attempt", story.model, ended("t2.0.0", 2), NOTHING)
+cell(AttemptEnded, "model", "another operation", story.model, ended("t2.0.7"), NOTHING)
+cell(AttemptEnded, "tools", "the tool returned", story.tools, lambda s: s.tool_report("t2.0.1"),
+     ["operation_ended t2.0.1#1 succeeded 'done'", "message tool → 8"])
+cell(AttemptEnded, "tools", "another attempt", story.tools, ended("t2.0.1", 2), NOTHING)
+cell(AttemptEnded, "tools", "arguments that a person broke", _approved, ended("t2.0.1", 0, "failed",
+     failure=Failure(code="invalid_arguments", message="cents: wrong")),
+     ["operation_ended t2.0.1#0 failed (invalid_arguments) !'cents: wrong'", "message tool → 10"])
+cell(AttemptEnded, "waiting", "a call beside an open approval can't run any more", held_batch, ended("t2.0.2", 0, "failed",
+     failure=Failure(code="gone", message="gone")),
+     ["operation_ended t2.0.2#0 failed (gone) !'gone'"])
+cell(AttemptEnded, "waiting", "an asked call has not begun", story.waiting, ended("t2.0.1", 1), NOTHING)
+cell(AttemptEnded, "waiting", "an asked call can't end beside its request", story.waiting, ended("t2.0.1", 0, "failed"), NOTHING)
+cell(AttemptEnded, "completing", "is too late", story.completing, ended("t2.0.0"), NOTHING)
+
+cell(CallsPlanned, "idle", "no calls", story.idle, plan(), IMPOSSIBLE)
+cell(CallsPlanned, "model", "no calls", story.model, plan(), IMPOSSIBLE)
+cell(CallsPlanned, "tools", "an allowed call starts at once", story.unplanned, plan(), ["operation_started t2.0.1#1"])
+cell(CallsPlanned, "tools", "an approval", story.unplanned, plan(planned(call(), verdict="ask")),
+     ["operation_planned t2.0.1 refund", "request_opened approval t2.0.1"])
+cell(CallsPlanned, "tools", "a call that nobody runs", story.unplanned, plan(planned(call(), verdict="reject",
+     failure=Failure(code="unknown_tool", message="no such tool"))),
+     ["operation_planned t2.0.1 refund", "operation_ended t2.0.1#0 failed (unknown_tool) !'no such tool'", "message tool → 8"])
+cell(CallsPlanned, "tools", "an effect that is replayed", story.unplanned,
+     plan(planned(call(), verdict="replay", parts=(ToolCallResponse(id="c1", name="refund", response="refunded"),))),
+     ["operation_planned t2.0.1 refund", "operation_ended t2.0.1#0 succeeded 'refunded'", "message tool → 8"])
+cell(CallsPlanned, "tools", "planned already", story.tools, plan(), NOTHING)
+cell(CallsPlanned, "waiting", "planned already", story.waiting, plan(), IMPOSSIBLE)
+cell(CallsPlanned, "completing", "no calls", story.completing, plan(), IMPOSSIBLE)
+
+cell(StartTools, "idle", "no tools", story.idle, start, NOTHING)
+cell(StartTools, "model", "no tools", story.model, start, NOTHING)
+cell(StartTools, "tools", "an approved call", _approved, start, ["operation_started t2.0.1#1"])
+cell(StartTools, "tools", "a repeated call", retried, start, ["operation_started t2.0.1#2"])
+cell(StartTools, "tools", "everything runs", story.tools, start, NOTHING)
+cell(StartTools, "waiting", "an approval holds its batch", held_batch, start, NOTHING)
+cell(StartTools, "completing", "no tools", story.completing, start, NOTHING)
+
+cell(Guarded, "idle", "no call starts", story.idle, guarded(), IMPOSSIBLE)
+cell(Guarded, "model", "no call starts", story.model, guarded(), IMPOSSIBLE)
+cell(Guarded, "tools", "an approved call would repeat an effect", _approved, guarded(), ["request_opened approval t2.0.1"])
+cell(Guarded, "tools", "it runs already", story.tools, guarded(), NOTHING)
+cell(Guarded, "tools", "nobody knows the call", story.tools, guarded("t2.0.9"), NOTHING)
+cell(Guarded, "waiting", "no call starts", story.waiting, guarded(), IMPOSSIBLE)
+cell(Guarded, "completing", "no call starts", story.completing, guarded(), IMPOSSIBLE)
+
+cell(StepPrepared, "idle", "no turn", story.idle, prepare(), IMPOSSIBLE)
+cell(StepPrepared, "model", "the call starts", story.before_model, prepare(), ["operation_started t2.0.0#1"])
+cell(StepPrepared, "model", "the next attempt starts", story.backing_off, prepare(), ["operation_started t2.0.0#2"])
+cell(StepPrepared, "model", "the request changed", story.backing_off, prepare("another"),
+     ["operation_ended t2.0.0#0 cancelled (request_changed)", "operation_started t2.0.1#1"])
+cell(StepPrepared, "model", "a call runs", story.model, prepare("another"), NOTHING)
+cell(StepPrepared, "tools", "tools come first", story.tools, prepare(), IMPOSSIBLE)
+cell(StepPrepared, "waiting", "requests come first", story.waiting, prepare(), IMPOSSIBLE)
+cell(StepPrepared, "completing", "the model ended", story.completing, prepare(), IMPOSSIBLE)
+
+cell(Reconciled, "idle", "nobody waits for it", story.idle, reconciled("unknown"), NOTHING)
+cell(Reconciled, "model", "nobody waits for it", story.model, reconciled("unknown"), NOTHING)
+cell(Reconciled, "tools", "done", story.unknown, reconciled(), ["operation_ended t2.0.1#1 succeeded 'found'", "message tool → 9"])
+cell(Reconciled, "tools", "not done", story.unknown, reconciled("not_done"), ["operation_ended t2.0.1#1 cancelled… (not_done)"])
+cell(Reconciled, "tools", "nobody can tell", story.unknown, reconciled("unknown"),
+     [f"operation_ended t2.0.1#1 uncertain (unknown) !{UNKNOWN!r}", "message tool → 9"])
+cell(Reconciled, "tools", "the call runs", story.tools, reconciled(), NOTHING)
+cell(Reconciled, "waiting", "nobody waits for it", story.waiting, reconciled("unknown"), NOTHING)
+cell(Reconciled, "completing", "nobody waits for it", story.completing, reconciled("unknown"), NOTHING)
+
+cell(TimePassed, "idle", "nothing is open", story.idle, late, NOTHING)
+cell(TimePassed, "model", "nothing is open", story.model, late, NOTHING)
+cell(TimePassed, "tools", "nothing is open", story.tools, late, NOTHING)
+cell(TimePassed, "tools", "an uncertain call is asked about for ever", mixed_batch, late, NOTHING)
+cell(TimePassed, "waiting", "no deadline", story.waiting, late, NOTHING)
+cell(TimePassed, "waiting", "unanswered is refused", expiring("deny"), late,
+     ["request_closed t2.0.1 deny by deadline",
+      "operation_ended t2.0.1#0 cancelled (denied) !'not executed: nobody approved it in time'", "message tool → 10"])
+cell(TimePassed, "waiting", "unanswered is approved", expiring("approve"), late, ["request_closed t2.0.1 approve by deadline"])
+cell(TimePassed, "waiting", "unanswered aborts", expiring("abort"), late,
+     ["request_closed t2.0.1 abort by deadline", f"operation_ended t2.0.1#0 cancelled (interrupted) !{NOT_EXECUTED!r}",
+      "message tool → 10", "turn_aborted t2"])
+cell(TimePassed, "waiting", "not yet", expiring("deny"), lambda s: TimePassed(at=4999), NOTHING)
+cell(TimePassed, "completing", "nothing is open", story.completing, late, NOTHING)
+
+cell(Finish, "idle", "no turn", story.idle, finish, IMPOSSIBLE)
+cell(Finish, "model", "the model runs", story.model, finish, IMPOSSIBLE)
+cell(Finish, "tools", "tools run", story.tools, finish, IMPOSSIBLE)
+cell(Finish, "waiting", "a request is open", story.waiting, finish, IMPOSSIBLE)
+cell(Finish, "completing", "the turn ends", story.completing, finish, ["turn_completed t2"])
+
+FAILED = "turn_failed t2 (model_error)"
+cell(Fail, "idle", "no turn", story.idle, fail, IMPOSSIBLE)
+cell(Fail, "model", "the call ends", story.model, fail, ["operation_ended t2.0.0#1 cancelled (interrupted)", FAILED])
+cell(Fail, "tools", "calls end", story.tools, fail, [*ABORTED_TOOL[:-1], FAILED])
+cell(Fail, "waiting", "requests fall", story.waiting, fail, [*ABORTED_APPROVAL[:-1], FAILED])
+cell(Fail, "completing", "even now", story.completing, fail, [FAILED])
+
+cell(Redefined, "idle", "no turn", story.idle, redefine, IMPOSSIBLE)
+for situation in ("model", "tools", "waiting", "completing"):
+    cell(Redefined, situation, "goes on", getattr(story, situation), redefine, ["definition_changed d1 → d2"])
+for situation in ("idle", "model", "tools", "waiting", "completing"):
+    cell(Promote, situation, "a steer becomes a turn", getattr(story, situation), promote, ["queue_changed m9 queue"])
+# fmt: on
+
+
+def test_every_cell_of_the_table_has_a_case() -> None:
+    cells = {(command, situation) for command, row in TABLE.items() for situation in row}
+
+    assert {(case.command, case.situation) for case in CASES} == cells
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.command.__name__}-{case.situation}-{case.name}")
+def test_a_cell_writes_exactly_this(case: Case) -> None:
+    given = case.given()
+    assert phase(given.checkpoint) == case.situation, "the case belongs to another cell"
+    command = case.when(given)
+    assert type(command) is case.command
+    before = given.checkpoint
+
+    if case.then is IMPOSSIBLE:
+        with pytest.raises(AssertionError, match=f"{case.command.__name__} can't happen while the session is {case.situation}"):
+            decide(before, command)
+    elif isinstance(case.then, Refusal):
+        with pytest.raises(case.then.error) as refused:
+            decide(before, command)
+        assert type(refused.value) is case.then.error
+        assert refused.value.facts.get("reason", "") == case.then.reason
+    else:
+        assert given.told(command) == case.then
+        assert given.folds()
+        if not case.then:
+            assert given.checkpoint == before
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.command.__name__}-{case.situation}-{case.name}")
+def test_the_table_says_of_each_cell_what_it_does(case: Case) -> None:
+    rule = TABLE[case.command][case.situation]
+
+    assert (rule is impossible) == (case.then is IMPOSSIBLE)
+    if rule is not_now:
+        assert case.then == NOTHING
+
+
+def test_each_rule_that_can_write_is_seen_writing_or_refusing() -> None:
+    ruling = {(case.command, case.situation) for case in CASES if case.then}
+    silent = {
+        (command, situation)
+        for command, row in TABLE.items()
+        for situation, rule in row.items()
+        if rule not in (not_now, impossible) and (command, situation) not in ruling
+    }
+
+    # No request has a deadline in these situations: time can pass there, and changes nothing.
+    assert silent == {(TimePassed, "model"), (TimePassed, "tools"), (TimePassed, "completing")}
+
+
+def test_a_command_that_is_refused_adds_nothing_to_the_commit_under_way() -> None:
+    draft = Draft(story.waiting().checkpoint)
+    first = apply(draft, Promote(submission="m9", at=3000))
+
+    with pytest.raises(StaleRequest):
+        apply(draft, Answer(request_id="0" * 16, decision="approve", at=3000))
+    with pytest.raises(SubmissionRejected):
+        apply(draft, Answer(request_id=draft.turn.requests[0].request, decision="settle", at=3000))
+
+    assert draft.entries == list(first)
+
+
+def test_a_model_answer_with_more_calls_than_the_limit_is_no_answer() -> None:
+    calls = tuple(call(f"c{index}") for index in range(129))
+    given = story.unplanned(*calls)
+
+    with pytest.raises(AssertionError, match="too many calls"):
+        given.plans(*(planned(item) for item in calls))
+
+
+def test_the_numbers_of_the_rules_are_those_of_the_design() -> None:
+    assert (rules.ATTEMPTS, rules.FIRST_DELAY_MS, rules.LONGEST_DELAY_MS) == (5, 200, 30_000)
+    assert (rules.UNKNOWN_LIVE, rules.UNKNOWN_AFTER_RESTART, rules.NOT_EXECUTED) == (UNKNOWN, story.AFTER_RESTART, NOT_EXECUTED)
