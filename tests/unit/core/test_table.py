@@ -290,8 +290,8 @@ cell(Claimed, "model", "the call is lost", story.model, claim(),
      ["operation_ended t2.0.0#1 uncertain… (restart)", "recovered t2 fence 2 t2.0.0#1=uncertain"])
 cell(Claimed, "model", "its holder had let go", story.before_model, claim(takeover=False), NOTHING)
 cell(Claimed, "tools", "the call is lost", story.tools, claim(),
-     [f"operation_ended t2.0.1#1 uncertain (restart) !{story.AFTER_RESTART!r}", "message tool → 8", "recovered t2 fence 2 t2.0.1#1=uncertain"]
-          [f"operation_ended t2.0.1#1 uncertain (restart) !{story.AFTER_RESTART!r}", "message tool → 8", "recovered t2 fence 2 t2.0.1#1=uncertain"])
+     [f"operation_ended t2.0.1#1 uncertain (restart) !{story.AFTER_RESTART!r}", "message tool → 8",
+      "recovered t2 fence 2 t2.0.1#1=uncertain"])
 cell(Claimed, "waiting", "a holder died while a request was open", story.waiting, claim(), ["recovered t2 fence 2"])
 cell(Claimed, "waiting", "parked: nothing changed", story.waiting, claim(takeover=False), NOTHING)
 cell(Claimed, "completing", "a holder died before the turn's end", story.completing, claim(), ["recovered t2 fence 2"])
