@@ -215,7 +215,8 @@ def phase(checkpoint: Checkpoint) -> Phase:
         return "idle"
     if turn.completing:
         return "completing"
-    if turn.unplanned or any(item.status in ("started", "unknown") for item in turn.tools) or startable(turn):
+    tools = turn.tools
+    if turn.unplanned or any(item.status in ("started", "unknown") for item in tools) or (tools and startable(turn)):
         return "tools"
     if turn.requests:
         return "waiting"

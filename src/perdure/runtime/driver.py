@@ -92,7 +92,12 @@ class Driver:
         self.checkpoint = Checkpoint()
         self.held = False
         self._definition = describe(agent)
-        self._fingerprint = canonical.digest(canonical.encode(self._definition))
+        self._described = _content(canonical.encode(self._definition))
+        self._shown = (
+            _content(agent.instructions.encode(), "text/plain"),
+            _content(canonical.encode(agent.specs)),
+            _content(canonical.encode(agent.settings)),
+        )
         self._performer: Performer | None = None
         self._context = Context(self._blob)
         self._read_to = 0
@@ -343,7 +348,7 @@ class Driver:
     async def _check_definition(self, batch: Batch) -> None:
         turn = self.checkpoint.turn
         assert turn is not None
-        if turn.definition == self._fingerprint:
+        if turn.definition == self._described.digest:
             return
         old = canonical.decode(await self._blob(turn.definition))
         changed = difference(old, self._definition)
@@ -364,8 +369,8 @@ class Driver:
                 difference=changed,
                 reasons=reasons,
             )
-        batch.apply(Redefined(new=self._fingerprint, difference=changed, at=batch.now))
-        self._keep(batch, canonical.encode(self._definition))
+        batch.apply(Redefined(new=self._described.digest, difference=changed, at=batch.now))
+        self._keep(batch, self._described)
 
     async def _take_control(self, batch: Batch, row: InboxRow) -> None:
         command = _decode(row)
@@ -393,8 +398,9 @@ class Driver:
 
     async def _sync(self, batch: Batch) -> None:
         """Let the context see what the batch decided so far."""
-        await self._context.add(batch.entries[self._added :])
-        self._added = len(batch.entries)
+        if self._added < len(batch.entries):
+            await self._context.add(batch.entries[self._added :])
+            self._added = len(batch.entries)
 
     async def _go_on(self, batch: Batch, fence: int) -> None:
         """Everything that follows by itself, up to the next effects."""
@@ -440,19 +446,18 @@ class Driver:
             if row.kind == PostMessage.kind and row.submission_id not in batch.consumed and self._is_due(row, batch.now):
                 command = _decode(row)
                 assert isinstance(command, PostMessage)
-                self._keep(batch, canonical.encode(self._definition))
+                self._keep(batch, self._described)
                 return batch.take(command, self._accept(command, batch.now))
         return False
 
     def _accept(self, post: PostMessage, now: int) -> Accept:
-        return Accept(post=post, agent=self.agent.name, definition=self._fingerprint, limits=self.agent.limits, at=now)
+        return Accept(post=post, agent=self.agent.name, definition=self._described.digest, limits=self.agent.limits, at=now)
 
     def _prepare_step(self, batch: Batch, fence: int) -> None:
         turn = batch.draft.turn
         agent = self.agent
-        instructions = self._keep(batch, agent.instructions.encode(), "text/plain")
-        tools = self._keep(batch, canonical.encode(agent.specs))
-        settings = self._keep(batch, canonical.encode(agent.settings))
+        self._keep(batch, *self._shown)
+        instructions, tools, settings = (content.digest for content in self._shown)
         checkpoint = batch.checkpoint
         facts = (self.model.name, checkpoint.context, checkpoint.epoch, instructions, tools, settings)
         record = RequestRecord(
@@ -477,12 +482,9 @@ class Driver:
         if batch.checkpoint.turn is not None and batch.checkpoint.turn.model is not None:
             self._requests = {batch.checkpoint.turn.model.id: request}
 
-    def _keep(self, batch: Batch, data: bytes, media_type: str = "application/json") -> str:
+    def _keep(self, batch: Batch, *contents: StoredBlob) -> None:
         """Content that entries refer to, stored once."""
-        digest = canonical.digest(data)
-        if digest not in self._stored:
-            batch.blobs[digest] = StoredBlob(digest=digest, media_type=media_type, data=data)
-        return digest
+        batch.blobs.update({content.digest: content for content in contents if content.digest not in self._stored})
 
     # ------------------------------------------------------------------------------------------------------- planning calls
 
@@ -725,6 +727,10 @@ class Driver:
                 self.runtime.report_late(
                     self.session_id, report.operation, report.attempt, part.response, bool(getattr(part, "is_error", False))
                 )
+
+
+def _content(data: bytes, media_type: str = "application/json") -> StoredBlob:
+    return StoredBlob(digest=canonical.digest(data), media_type=media_type, data=data)
 
 
 def _decode(row: InboxRow) -> Command:
