@@ -21,8 +21,10 @@ __all__ = ["Batch", "seal_all"]
 def seal_all(entries: list[Entry], *, chain: bytes, session_id: str) -> tuple[Sealed, ...]:
     """Entries as rows, each chained to the one before."""
     sealed: list[Sealed] = []
-    for entry in entries:
-        sealed.append(seal(entry, chain=chain, session_id=session_id, salt=secrets.token_bytes(SALT_BYTES)))
+    salts = secrets.token_bytes(SALT_BYTES * len(entries))
+    for index, entry in enumerate(entries):
+        salt = salts[index * SALT_BYTES : (index + 1) * SALT_BYTES]
+        sealed.append(seal(entry, chain=chain, session_id=session_id, salt=salt))
         chain = sealed[-1].chain
     return tuple(sealed)
 

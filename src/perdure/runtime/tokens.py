@@ -36,4 +36,4 @@ def read(secret: bytes, token: str) -> tuple[str, str, int]:
 
 
 def _signature(secret: bytes, claim: str) -> str:
-    return hmac.new(secret, claim.encode(), hashlib.sha256).hexdigest()
+    return hashlib.blake2b(claim.encode(), key=secret, digest_size=32).hexdigest()
