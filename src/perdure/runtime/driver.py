@@ -124,11 +124,11 @@ class Driver:
     async def run(self) -> None:
         """Advance until nothing is left to do and nobody is interested. Ends with the error that made it impossible to go on."""
         try:
-            while True:
+            while self.held or not self._stopping:
                 state = await self.advance()
                 if state == "committed" and not self._waits_for_effects():
                     continue
-                if state in ("parked", "elsewhere") and (not self.interest or self._stopping):
+                if state in ("parked", "elsewhere") and not self.interest:
                     return
                 if state in ("parked", "elsewhere"):
                     await self.runtime.look_for_results(self.session_id)
@@ -517,7 +517,8 @@ class Driver:
         assert self.head is not None
         where = phase(batch.checkpoint)
         running = bool(due(batch.checkpoint)) or self._judging is not None
-        release = not running and (where in ("idle", "waiting") or (self._stopping and not self._doing))
+        stopped = self._stopping and not self._doing and self._judging is None
+        release = stopped or (not running and where in ("idle", "waiting"))
         ended = any(isinstance(entry, TurnEnded) for entry in batch.entries)
         named = self._seen_head if (release or ended) and self._moved < 3 else None
         if named is None and self._moved >= 3:
@@ -641,10 +642,22 @@ class Driver:
                 )
 
     async def _report(self, key: tuple[str, int, str], work: Coroutine[Any, Any, Outcome]) -> None:
-        outcome = await work
+        try:
+            outcome = await work
+        except asyncio.CancelledError:
+            # The performer turns a cancellation into an outcome; here nothing had begun.
+            item = self._doing[key].operation if key in self._doing else None
+            if item is None or item.status == "unknown":
+                self._doing.pop(key, None)
+                raise
+            outcome = self._never_began(item), ()
         if self._doing.pop(key, None) is not None:
             self._reports.append(outcome)
             self._wake.set()
+
+    def _never_began(self, item: Operation) -> AttemptEnded:
+        failure = Failure(code="interrupted", message=NOT_EXECUTED)
+        return AttemptEnded(operation=item.id, attempt=item.attempt, status="cancelled", failure=failure, at=self.clock.now())
 
     async def _perform(self, item: Operation) -> Outcome:
         assert self._performer is not None
@@ -685,6 +698,8 @@ class Driver:
         if self._judging is not None:
             self._judging.cancel()
             self._judging = None
+        # A task that is cancelled before its first step would tell nothing.
+        await asyncio.sleep(0)
         doing = list(self._doing.values())
         for item in doing:
             item.task.cancel()

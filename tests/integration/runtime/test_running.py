@@ -342,3 +342,18 @@ async def test_run_sync_works_without_a_loop_and_is_refused_inside_one(url: str)
     assert result.output == "hi"
     with pytest.raises(perdure.UsageError, match="event loop"):
         perdure.open(url).run_sync(agent, "hello")
+
+
+async def test_closing_a_runtime_takes_nothing_up_that_became_ready_meanwhile(url: str) -> None:
+    model, _ = counting([Reply(tool_calls=[ToolCall("double", {"number": 1})]), Reply("2")])
+    agent = Agent("a", model=model, tools=[double], approve=["double"])
+    runtime = perdure.open(url)
+    async with runtime:
+        async with runtime.session("s", agent) as session:
+            await session.send("go")
+            async for event in session.events():
+                if isinstance(event, ApprovalRequested):
+                    break
+            await session.approve(event.request_id)
+            closing = asyncio.create_task(runtime.close(grace=0))
+            await asyncio.wait_for(closing, 5)
