@@ -1,0 +1,129 @@
+"""The demonstration, as a user runs it: it proves what it claims, notices when it isn't true, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROOFS = 9
+
+
+def start(directory: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "perdure.demo", "--plain", "--keep", str(directory), *options]
+    return subprocess.Popen(
+        command, env={**os.environ, "COLUMNS": "300", **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def alive(directory: Path) -> list[str]:
+    """Processes that have something to do with this run."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(directory) in command:
+            found.append(command)
+    return found
+
+
+def nothing_left_of(directory: Path) -> bool:
+    deadline = time.monotonic() + 5
+    while alive(directory) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not alive(directory)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[int, str, float]]]:
+    """An honest run and one whose payment service pays twice, side by side."""
+    began = time.monotonic()
+    directories = {name: tmp_path_factory.mktemp("demo") / name for name in ("honest", "pay-twice")}
+    processes = {name: start(directory, PERDURE_DEMO_SABOTAGE=name) for name, directory in directories.items()}
+    try:
+        done = {}
+        for name, process in processes.items():
+            output, _ = process.communicate(timeout=120)
+            done[name] = (process.returncode, output, time.monotonic() - began)
+        yield done
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait()
+    assert all(map(nothing_left_of, directories.values()))
+
+
+def test_every_proof_holds_in_under_a_minute(runs: dict[str, tuple[int, str, float]]) -> None:
+    code, output, seconds = runs["honest"]
+    assert code == 0, output
+    assert output.count("✓") == PROOFS, output
+    assert "✗" not in output
+    assert "12 payments for 12 orders" in output
+    assert "14 mails came, 14 have their answer" in output
+    assert "1,438.64 € left by the ledger, 1,438.64 € by the journals' 12 receipts" in output
+    assert "1 payment was reported as unknown, 1 settled by the bank's late answer" in output
+    assert "B-108 denied, 0.00 € paid; B-111 cut down from 480.00 €, 240.00 € paid" in output
+    assert "14 × kill -9" in output
+    assert seconds < 60
+
+
+def test_a_payment_service_that_pays_twice_is_found_out(runs: dict[str, tuple[int, str, float]]) -> None:
+    code, output, _ = runs["pay-twice"]
+    assert code == 1, output
+    broken = [line for line in output.splitlines() if line.startswith("✗")]
+    assert [line[2:].split(":")[0] for line in broken] == ["Nothing was paid twice", "Every cent is accounted for"], output
+
+
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+def test_stopping_it_leaves_no_process_behind(tmp_path: Path, how: signal.Signals, code: int) -> None:
+    directory = tmp_path / "stopped"
+    process = start(directory)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "kill -9 #1" in line:
+            break
+    assert len(alive(directory)) >= 2
+    process.send_signal(how)
+    process.communicate(timeout=10)
+    assert process.returncode == code
+    assert nothing_left_of(directory)
+
+
+def test_a_real_model_needs_its_key(tmp_path: Path) -> None:
+    process = start(tmp_path / "none", "--model", "anthropic:claude", ANTHROPIC_API_KEY="")
+    output, _ = process.communicate(timeout=10)
+    assert process.returncode == 2
+    assert "ANTHROPIC_API_KEY" in output
+    assert "Traceback" not in output
+
+
+def test_it_keeps_its_files_only_where_there_are_none(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("not yours")
+    process = start(tmp_path)
+    output, _ = process.communicate(timeout=10)
+    assert process.returncode == 2
+    assert "is not empty" in output
+
+
+def test_the_example_dies_after_paying_and_pays_once(tmp_path: Path) -> None:
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, str(ROOT / "examples" / "refunds.py"), *options],
+            cwd=tmp_path, env={**os.environ, "MODEL": ""}, capture_output=True, text=True, timeout=30, check=False,
+        )  # fmt: skip
+
+    assert run("--die").returncode == -signal.SIGKILL
+    for _ in range(2):
+        done = run()
+        assert done.returncode == 0, done.stderr
+        assert "Your 49.90 € are on their way." in done.stdout
+        assert "payments in bank.txt: 1" in done.stdout
