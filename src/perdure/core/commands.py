@@ -11,7 +11,7 @@ from .entries import Decision
 from .errors import FormatUnknown
 from .messages import Part
 
-__all__ = ["Answer", "Command", "Deliver", "Interrupt", "PostMessage", "ReportResult", "decode", "digest", "encode"]
+__all__ = ["KINDS", "Answer", "Command", "Deliver", "Interrupt", "PostMessage", "ReportResult", "decode", "digest", "encode"]
 
 Deliver: TypeAlias = Literal["turn", "queue", "steer"]
 
@@ -66,6 +66,10 @@ class ReportResult(Command, frozen=True, kw_only=True):
 
 _COMMANDS: tuple[type[Command], ...] = (PostMessage, Interrupt, Answer, ReportResult)
 _decoders: dict[str, msgspec.json.Decoder[Command]] = {command.kind: msgspec.json.Decoder(command) for command in _COMMANDS}
+
+
+KINDS = frozenset(_decoders)
+"""What a command can be."""
 
 
 def encode(command: Command) -> bytes:

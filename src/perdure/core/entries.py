@@ -299,9 +299,11 @@ class TurnCompleted(TurnEnded, frozen=True, kw_only=True):
 
 
 class TurnAborted(TurnEnded, frozen=True, kw_only=True):
-    """Somebody stopped it, or a restart did where the agent says so."""
+    """Somebody stopped it, or a restart did where the agent says so. ``interrupt`` is the submission that asked for it, ``actor`` whose."""
 
     kind = "turn_aborted"
+    interrupt: str = ""
+    actor: str = ""
 
 
 class TurnFailed(TurnEnded, frozen=True, kw_only=True):
@@ -335,10 +337,11 @@ class QueueChanged(Entry, frozen=True, kw_only=True):
 
 
 class SubmissionRefused(Entry, frozen=True, kw_only=True):
-    """A submission was consumed without effect."""
+    """A submission was consumed without effect. ``digest`` is that of what it said."""
 
     kind = "submission_refused"
     submission: str
+    digest: str = ""
     failure: Failure
     actor: str = ""
 

@@ -353,7 +353,7 @@ def _close_request(draft: Draft, operation: Operation, command: Answer, *, by: L
     )
     match command.decision:
         case "abort":
-            _abort(draft, at, command.reason or "approval aborted")
+            _abort(draft, at, command.reason or "approval aborted", actor=command.actor)
             return
         case "settle":
             response = response_to(plan, command.result, is_error=command.is_error)
@@ -472,12 +472,12 @@ def pass_time(draft: Draft, command: TimePassed) -> None:
 def interrupt(draft: Draft, command: Interrupt) -> None:
     if command.turn and command.turn != draft.turn.id:
         raise SubmissionRejected(f"turn {command.turn} is over", hint=f"turn {draft.turn.id} runs now", reason="stale_turn")
-    _abort(draft, command.at, command.reason or "interrupted")
+    _abort(draft, command.at, command.reason or "interrupted", interrupt=command.submission, actor=command.actor)
 
 
-def _abort(draft: Draft, at: int, reason: str) -> None:
+def _abort(draft: Draft, at: int, reason: str, **asked: str) -> None:
     close_operations(draft, at, UNKNOWN_LIVE)
-    end_turn(draft, TurnAborted, at, reason=reason)
+    end_turn(draft, TurnAborted, at, reason=reason, **asked)
 
 
 def fail(draft: Draft, command: Fail) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Checkpoint, phase
-from ..core.commands import Command
+from ..core.commands import Command, digest
 from ..core.decider import apply
 from ..core.draft import Draft
 from ..core.entries import EffectSettled, Entry, Failure, OperationEnded, SubmissionRefused, TurnEnded
@@ -73,7 +73,8 @@ class Batch:
             written = self.apply(decided)
         except Refused as refusal:
             failure = Failure(code=str(refusal.facts.get("reason", refusal.code)), message=refusal.message)
-            seq = self.draft.write(SubmissionRefused(submission=command.submission, failure=failure, actor=command.actor), command.at)
+            refused = SubmissionRefused(submission=command.submission, digest=digest(command), failure=failure, actor=command.actor)
+            seq = self.draft.write(refused, command.at)
             self.consumed[command.submission] = self.settled[command.submission] = seq
             return True
         if written:
@@ -105,7 +106,8 @@ class Batch:
             version=row.version,
             fence=row.fence,
             holder=holder,
-            at=self.now,
+            # The time of the last fact, so that the catalogue's columns can be checked against the journal.
+            at=after.at,
             entries=seal_all(entries, chain=self.head.chain, session_id=row.session_id),
             checkpoint=checkpoints.encode(after) if entries else None,
             consumed=tuple(self.consumed.items()),

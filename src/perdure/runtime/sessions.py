@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -174,6 +175,8 @@ class Sessions:
         if deliver not in ("turn", "queue", "steer"):
             raise UsageError(f"deliver={deliver!r} is unknown", hint='"turn", "queue" or "steer"')
         parts, blobs = keep_parts(parts_of(content))
+        # msgspec omits a default only where it is the very same object, and the digest must not depend on where the text came from.
+        deliver = sys.intern(deliver)  # type: ignore[assignment]
         command = PostMessage(parts=parts, deliver=deliver, author=author, actor=actor, submission=_submission_id(submission))
         create = self._new_session(session_id, agent, identity, labels, title if title is not None else _title(parts), actor)
         return await self._send(session_id, command, not_before=not_before, create=create, blobs=blobs)
@@ -223,7 +226,7 @@ class Sessions:
                 session_id=session_id,
                 submission_id=command.submission,
                 kind=command.kind,
-                at=self._runtime.clock.now(),
+                at=self._runtime.clock.now() if create is None else create.entry.at,
                 not_before=not_before,
                 actor=command.actor,
                 digest=commands.digest(command),
@@ -271,6 +274,8 @@ class Sessions:
             if not isinstance(arguments, dict) or decision != "approve":
                 raise UsageError("arguments= is an object that goes with the decision to approve")
             canonical.check(arguments, "arguments")
+        if decision != "settle" and (result is not None or is_error):
+            raise UsageError("a result goes with the decision to settle", hint='decision="settle"')
         if decision not in ("approve", "deny", "abort", "settle", "retry"):
             raise UsageError(f"{decision!r} is no decision", hint="approve, deny, abort, settle or retry")
         command = Answer(

@@ -354,6 +354,22 @@ class MemoryStore:
         session = self._content.by_no.get(no)
         return session.cursors.get(consumer, 0) if session else 0
 
+    async def heads(self, *, after: int, limit: int) -> list[SessionRow]:
+        self._time()
+        return [session.row for no, session in sorted(self._content.by_no.items()) if no > after][:limit]
+
+    async def submissions(self, no: int, *, after: str, limit: int) -> list[InboxRow]:
+        self._time()
+        session = self._content.by_no.get(no)
+        # By bytes, as SQLite compares text.
+        ids = sorted(session.inbox, key=str.encode) if session else []
+        return [session.inbox[name] for name in ids if name.encode() > after.encode()][:limit] if session else []
+
+    async def cursors(self, no: int) -> list[tuple[str, int]]:
+        self._time()
+        session = self._content.by_no.get(no)
+        return sorted(session.cursors.items()) if session else []
+
     async def ack(self, no: int, consumer: str, seq: int) -> int:
         self._time()
         session = self._content.by_no.get(no)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import apsw
+import msgspec
 
 from ...core import canonical
 from ...core.errors import StoreCorrupt
@@ -47,6 +48,8 @@ class Reader:
             return read(*arguments)
         except apsw.Error as error:
             raise translate(error, "reading") from error
+        except (UnicodeError, msgspec.MsgspecError) as error:
+            raise StoreCorrupt(f"a row holds what can't be read: {error}", hint="run `perdure verify`") from error
 
     def _rows(self, name: str, values: Any = None) -> Any:
         connection: apsw.Connection | None = getattr(self._local, "connection", None)

@@ -1,0 +1,23 @@
+"""What a store can also show to somebody who checks it: rows that no run ever asks for, in pages."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from .base import InboxRow, SessionRow
+
+__all__ = ["Auditable"]
+
+
+@runtime_checkable
+class Auditable(Protocol):
+    """A store whose rows can all be read. `verify` checks less of one that is not."""
+
+    async def heads(self, *, after: int, limit: int) -> list[SessionRow]:
+        """Sessions by number, deleted ones included."""
+
+    async def submissions(self, no: int, *, after: str, limit: int) -> list[InboxRow]:
+        """Submissions by id, consumed ones included."""
+
+    async def cursors(self, no: int) -> list[tuple[str, int]]:
+        """All consumers, and how far each has read."""
