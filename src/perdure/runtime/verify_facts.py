@@ -1,0 +1,233 @@
+"""What one entry says about others: pure functions for `verify`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+
+from ..core import canonical, commands, rules
+from ..core.checkpoint import Checkpoint, Operation, Turn
+from ..core.commands import Answer, Command, Interrupt, PostMessage, ReportResult
+from ..core.entries import (
+    DefinitionChange,
+    EffectSettled,
+    Entry,
+    MessageAdded,
+    OperationEnded,
+    OperationPlanned,
+    OperationStarted,
+    RequestClosed,
+    RequestOpened,
+    SessionCreated,
+    SubmissionRefused,
+    TurnAborted,
+    TurnCompleted,
+    TurnEnded,
+    TurnStarted,
+    UncertainRequested,
+)
+from ..core.messages import ToolCallResponse, digest_of, part_digest, visible
+from ..store.base import InboxRow
+
+__all__ = ["TERMINALS", "companion", "consumes", "consumption", "inconsistencies", "references"]
+
+TERMINALS = ("turn_completed", "turn_aborted", "turn_failed", "turn_limited")
+
+Receipts = Mapping[int, Entry]
+
+
+def references(entry: Entry) -> Iterator[tuple[str, str]]:
+    """Content that an entry refers to by digest, besides its parts, and what it is to the entry."""
+    match entry:
+        case TurnStarted():
+            yield entry.definition, "the turn's definition"
+        case DefinitionChange():
+            yield entry.new, "the new definition"
+        case OperationStarted(request=request) if request is not None:
+            yield request.instructions, "the request's instructions"
+            yield request.tools, "the request's tools"
+            yield request.settings, "the request's settings"
+
+
+def consumes(entry: Entry) -> str:
+    """The submission that an entry takes up, where it names one."""
+    match entry:
+        case TurnStarted() | SubmissionRefused() | RequestClosed() | EffectSettled():
+            return entry.submission
+        case MessageAdded(deliver="steer"):
+            return entry.submission
+        case TurnAborted():
+            return entry.interrupt
+        case _:
+            return ""
+
+
+def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, session_id: str) -> Iterator[str]:
+    """What an entry says wrongly of what stands before it."""
+    if (entry.seq == 1) != isinstance(entry, SessionCreated):
+        yield "a journal begins with session_created, and nothing else does"
+    turn = before.turn
+    match entry:
+        case SessionCreated() if entry.session_id != session_id:
+            yield f"it created the session {entry.session_id!r}"
+        case TurnStarted() if turn is not None:
+            yield f"a turn begins inside the turn {turn.id}"
+        case MessageAdded():
+            yield from _message(turn, entry, receipts)
+        case OperationPlanned() | OperationStarted() | OperationEnded() | RequestOpened() | RequestClosed() | TurnEnded() if turn is None:
+            yield "no turn is running"
+        case OperationPlanned() if turn is not None and turn.operation(entry.operation) is not None:
+            yield f"the operation {entry.operation} is planned twice"
+        case OperationStarted() if turn is not None:
+            yield from _started(before, turn, entry)
+        case OperationEnded() if turn is not None:
+            yield from _ended(turn.operation(entry.operation), entry)
+        case EffectSettled() if entry.digest != part_digest(entry.parts[0]):
+            yield "the digest is not that of its result"
+        case RequestOpened() if turn is not None:
+            yield from _opened(turn.operation(entry.operation), entry)
+        case RequestClosed() if turn is not None:
+            if all((item.request, item.id) != (entry.request_id, entry.operation) for item in turn.requests):
+                yield f"the request {entry.request_id} is not open"
+            if entry.arguments is not None and entry.arguments_digest != rules.arguments_digest(entry.arguments):
+                yield "the digest is not that of the edited arguments"
+        case TurnEnded() if turn is not None:
+            said = (entry.turn, entry.submission, entry.steps, entry.tool_calls, entry.usage)
+            if said != (turn.id, turn.submission, turn.step, turn.tool_calls, turn.usage):
+                yield f"it says of the turn {turn.id} what is not so"
+            if isinstance(entry, TurnCompleted) and entry.output != turn.output:
+                yield f"the turn's answer is entry {turn.output}, not {entry.output}"
+
+
+def _message(turn: Turn | None, entry: MessageAdded, receipts: Receipts) -> Iterator[str]:
+    if entry.role == "user":
+        if entry.digest != digest_of("user", map(part_digest, visible(entry.parts))):
+            yield "the digest is not that of the message"
+    elif entry.role == "assistant":
+        receipt = receipts.get(entry.receipt)
+        if not isinstance(receipt, OperationEnded) or receipt.status != "succeeded":
+            yield f"entry {entry.receipt} is not the receipt of an answer"
+        elif entry.digest != receipt.digest or entry.digest != digest_of("assistant", map(part_digest, visible(receipt.parts))):
+            yield "the digest is not that of the answer"
+    else:
+        found = [receipts.get(response.receipt) for response in entry.responses]
+        known = [item for item in found if isinstance(item, OperationEnded | EffectSettled) and item.parts]
+        if len(known) < len(found):
+            yield "a response refers to an entry that is no receipt"
+            return
+        if entry.digest != digest_of("tool", (part_digest(item.parts[0]) for item in known)):
+            yield "the digest is not that of the responses"
+        calls = [item.plan.call for item in turn.tools] if turn is not None else []
+        if [response.id for response in entry.responses] != calls:
+            yield "the responses are not those of the step's calls"
+        for response, item in zip(entry.responses, known, strict=True):
+            part = item.parts[0]
+            if isinstance(part, ToolCallResponse) and part.id != response.id:
+                yield f"entry {response.receipt} answers another call than {response.id!r}"
+
+
+def _started(before: Checkpoint, turn: Turn, entry: OperationStarted) -> Iterator[str]:
+    operation = turn.operation(entry.operation)
+    if operation is None and entry.plan is None:
+        yield f"nothing says what the operation {entry.operation} is"
+    if entry.attempt != (operation.attempt if operation is not None else 0) + 1:
+        yield f"attempt {entry.attempt} of {entry.operation} is not the next one"
+    plan = entry.plan or (operation.plan if operation is not None else None)
+    request = entry.request
+    if plan is not None and plan.kind == "model":
+        if request is None:
+            yield "a model call says nothing about its request"
+            return
+        saw = (request.route, request.context, request.epoch, request.instructions, request.tools, request.settings)
+        if canonical.short_digest(*saw) != request.digest or plan.arguments != request.digest:
+            yield "the request's digest is not that of its parts"
+        if (request.context, request.epoch) != (before.context, before.epoch):
+            yield "the request's context is not the one that stands before it"
+
+
+def _ended(operation: Operation | None, entry: OperationEnded) -> Iterator[str]:
+    if operation is None or operation.status == "ended":
+        yield f"no operation {entry.operation} is open"
+        return
+    if entry.attempt not in (0, operation.attempt):
+        yield f"attempt {entry.attempt} of {entry.operation} was not running"
+    if operation.plan.kind == "model":
+        digest = digest_of("assistant", map(part_digest, visible(entry.parts))) if entry.status == "succeeded" else ""
+    else:
+        digest = part_digest(entry.parts[0]) if entry.parts else ""
+    if entry.digest != digest:
+        yield "the digest is not that of its result"
+
+
+def _opened(operation: Operation | None, entry: RequestOpened) -> Iterator[str]:
+    if operation is None or operation.status == "ended":
+        yield f"no operation {entry.operation} is open"
+        return
+    uncertain = isinstance(entry, UncertainRequested)
+    kind, attempt = ("uncertain", operation.attempt) if uncertain else ("approval", 1)
+    if entry.request_id != rules.request_id(kind, operation.id, attempt, operation.plan.arguments):
+        yield "the request's id is not that of what it asks"
+
+
+# ----------------------------------------------------------------------------------------------------------- submissions
+
+
+def companion(row: InboxRow, first: Entry) -> int:
+    """The seq of the entry that tells the rest of what a submission said, 0 if ``first`` tells it all."""
+    if isinstance(first, TurnStarted) or (isinstance(first, RequestClosed) and first.decision == "settle"):
+        return first.seq + 1
+    return 0
+
+
+def consumption(row: InboxRow, first: Entry, second: Entry | None) -> str:
+    """What is wrong about a consumed submission, given the entry that consumed it and its `companion`."""
+    if isinstance(first, SubmissionRefused):
+        said = (first.submission, first.actor, first.digest)
+        return "" if said == (row.submission_id, row.actor, row.digest) else f"entry {first.seq} refuses another submission"
+    found = [*_commands(row, first, second)]
+    if not found:
+        return f"entry {first.seq} doesn't consume it"
+    if all(commands.digest(command) != row.digest for command in found):
+        return "its digest is not that of what was consumed"
+    return ""
+
+
+def _commands(row: InboxRow, first: Entry, second: Entry | None) -> Iterator[Command]:
+    """What the submission may have said, to leave what the journal holds; nothing if the entries are not its own."""
+    match row.kind:
+        case PostMessage.kind:
+            message = second if isinstance(first, TurnStarted) else first
+            if isinstance(message, MessageAdded) and message.submission == getattr(first, "submission", "") == row.submission_id:
+                authors = {message.author} | ({""} if message.author == row.actor else set())
+                if not message.author and row.actor:
+                    return
+                for author in authors:
+                    for deliver in ("queue", "steer") if message.deliver == "queue" else (message.deliver,):
+                        # msgspec omits a default only where it is the very same object.
+                        yield PostMessage(parts=message.parts, deliver=sys.intern(deliver), author=author)  # type: ignore[arg-type]
+        case Interrupt.kind:
+            if isinstance(second, TurnAborted) and (second.interrupt, second.actor) == (row.submission_id, row.actor):
+                for turn in ("", second.turn):
+                    for reason in {second.reason, "" if second.reason == "interrupted" else second.reason}:
+                        yield Interrupt(turn=turn, reason=reason)
+        case Answer.kind:
+            if isinstance(first, RequestClosed) and (first.submission, first.actor) == (row.submission_id, row.actor):
+                response = second.parts[0] if isinstance(second, EffectSettled) else None
+                settles = first.decision == "settle" and isinstance(response, ToolCallResponse)
+                yield Answer(
+                    request_id=first.request_id,
+                    decision=first.decision,
+                    arguments=first.arguments,
+                    reason=first.reason,
+                    result=response.response if settles and isinstance(response, ToolCallResponse) else None,
+                    is_error=settles and isinstance(response, ToolCallResponse) and response.is_error,
+                )
+        case ReportResult.kind:
+            receipt = second if isinstance(first, RequestClosed) else first
+            if isinstance(receipt, OperationEnded | EffectSettled) and receipt.parts:
+                response = receipt.parts[0]
+                named = row.submission_id == f"result:{receipt.operation}#{receipt.attempt}"
+                if named and isinstance(response, ToolCallResponse) and getattr(receipt, "actor", row.actor) == row.actor:
+                    yield ReportResult(
+                        operation=receipt.operation, attempt=receipt.attempt, result=response.response, is_error=response.is_error
+                    )

@@ -1,0 +1,300 @@
+"""`verify` finds nothing in a store that perdure wrote, and something wherever a byte of it was changed."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure import Agent, FunctionModel, Identity, ModelRequest, Reply, Runtime, ToolCall, ToolContext, Usage, tool
+from perdure.core.errors import SessionNotFound, UsageError
+from perdure.runtime.verify import Checked, Problem, head, verify
+from perdure.store.sqlite import SQLiteStore
+from perdure.store.sqlite.reads import Reader
+
+FAR = 4_000_000_000_000
+
+
+@tool(effect="idempotent")
+async def fetch(page: int) -> str:
+    """Fetch a page, longer than what the journal keeps inline."""
+    return f"{page:06d}" * 8_000
+
+
+@tool(effect="external", key=("order",))
+async def refund(ctx: ToolContext, order: str, cents: int) -> str:
+    """Pay somebody back."""
+    return f"refunded {order}"
+
+
+@tool(effect="external", key=("order",))
+async def charge(order: str) -> str:
+    """Take money, and fall over."""
+    raise OSError("the line went dead")
+
+
+@tool(effect="pure")
+async def hang() -> str:
+    """Never end."""
+    await asyncio.Event().wait()
+    return ""
+
+
+SCRIPT: dict[str, list[Reply]] = {
+    "refund": [
+        Reply("Let me look.", tool_calls=[ToolCall("fetch", {"page": 1}), ToolCall("refund", {"order": "A-1", "cents": 5})]),
+        Reply("Refunded.", usage=Usage(input_tokens=10, output_tokens=3)),
+    ],
+    "charge": [Reply("", tool_calls=[ToolCall("charge", {"order": "B-2"})]), Reply("I don't know whether it worked.")],
+    "hang": [Reply("", tool_calls=[ToolCall("hang", {})])],
+}
+
+
+def answer(request: ModelRequest) -> Reply:
+    said = next(message.text for message in reversed(request.messages) if message.role == "user" and not message.text.startswith("[note]"))
+    script = SCRIPT.get(said, [])
+    return script[request.step] if request.step < len(script) else Reply("Understood.")
+
+
+AGENT = Agent("clerk", instructions="Be kind.", model=FunctionModel(answer), tools=[fetch, refund, charge, hang], approve=["refund"])
+
+
+async def write_rich_session(runtime: Runtime, session_id: str = "rich") -> None:
+    """Tools, an edited approval, an effect settled late, a stored part, a steer, an interrupt, a refused command, a row that waits."""
+    sessions = runtime.sessions
+    identity = Identity(owner="acme", user="ann")
+    running = asyncio.create_task(
+        runtime.run(AGENT, "refund", session=session_id, submission="mail-1", identity=identity, labels={"desk": "3"})
+    )
+    while not (await _requests(runtime, session_id)):
+        await asyncio.sleep(0.001)
+    [request] = await sessions.requests(session_id)
+    await sessions.approve(session_id, request.request_id, {"order": "A-1", "cents": 4}, actor="ben")
+    assert (await running).ok
+    assert (await runtime.run(AGENT, "charge", session=session_id, submission="mail-2")).ok
+    [unknown] = await sessions.uncertain(session_id)
+    await sessions.report_attempt(session_id, unknown.operation, unknown.attempt, "charged", False, actor="the bank")
+    async with runtime.session(session_id, AGENT) as session:
+        stuck = await session.send("hang", submission="mail-3", actor="ann")
+        async for event in session.events():
+            if isinstance(event, perdure.OperationStarted) and event.plan is not None and event.plan.name == "hang":
+                await session.send("and be quick", deliver="steer", submission="steer-1")
+                await session.interrupt(reason="enough", submission="stop-1", actor="cleo")
+            if isinstance(event, perdure.TurnEnded) and event.submission == stuck.id:
+                break
+        async for event in session.events():
+            if isinstance(event, perdure.TurnCompleted) and event.submission == "steer-1":
+                break
+        await session.interrupt(submission="stop-2")
+    while (await sessions.info(session_id)).holder is not None:
+        await asyncio.sleep(0.001)
+    await sessions.send(session_id, "later", submission="mail-4", not_before=FAR)
+
+
+async def _requests(runtime: Runtime, session_id: str) -> list[Any]:
+    try:
+        return await runtime.sessions.requests(session_id)
+    except SessionNotFound:
+        return []
+
+
+async def problems_in(store: Any, session_id: str | None = None, **options: Any) -> list[Problem]:
+    return [problem async for problem in verify(store, session_id, **options)]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("verify") / "agents.db"
+
+    async def write() -> None:
+        async with perdure.open(str(path)) as runtime:
+            await write_rich_session(runtime)
+
+    asyncio.run(write())
+    return path
+
+
+@pytest.fixture
+async def store(written: Path, tmp_path: Path) -> AsyncIterator[SQLiteStore]:
+    copy = tmp_path / "agents.db"
+    shutil.copy(written, copy)
+    opened = SQLiteStore(copy)
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of reads are faster without a thread for each."""
+
+    async def run(self: Reader, read: Callable[..., Any], *arguments: Any) -> Any:
+        return self._guarded(read, arguments)
+
+    monkeypatch.setattr(Reader, "run", run)
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite"])
+async def test_what_perdure_wrote_has_no_problem(url: str, tmp_path: Path) -> None:
+    async with perdure.open(url if "://" in url else str(tmp_path / "agents.db")) as runtime:
+        await write_rich_session(runtime)
+        await runtime.run(AGENT, "charge", session="other")
+        checked = Checked()
+        assert await problems_in(runtime.store, checked=checked) == []
+        assert checked.sessions == 2
+        assert checked.entries > 50
+        assert checked.submissions == 10
+        assert checked.blobs > 4
+
+
+async def test_a_session_can_be_checked_while_it_is_worked_on(tmp_path: Path) -> None:
+    async with perdure.open(str(tmp_path / "agents.db")) as runtime:
+        working = asyncio.create_task(write_rich_session(runtime))
+        rounds = 0
+        while not working.done():
+            assert await problems_in(runtime.store) == []
+            rounds += 1
+        await working
+        assert rounds > 3
+        assert await problems_in(runtime.store) == []
+
+
+async def test_a_waiting_and_a_running_session_have_no_problem(tmp_path: Path) -> None:
+    asking = AGENT.replace(approval_timeout=3600)
+    async with perdure.open(str(tmp_path / "agents.db")) as runtime:
+        async with runtime.session("asks", asking) as session:
+            await session.send("refund")
+            async for event in session.events():
+                if isinstance(event, perdure.ApprovalRequested):
+                    break
+        async with runtime.session("hangs", AGENT) as session:
+            await session.send("hang")
+            async for event in session.events():
+                if isinstance(event, perdure.OperationStarted) and event.plan is not None and event.plan.name == "hang":
+                    break
+            assert (await runtime.sessions.info("hangs")).status == "running"
+            assert await problems_in(runtime.store) == []
+        await runtime.close(grace=0)
+    async with perdure.open(str(tmp_path / "agents.db")) as runtime:
+        assert {info.status for info in await runtime.sessions.list()} == {"waiting", "queued"}
+        assert await problems_in(runtime.store) == []
+
+
+async def test_a_head_kept_elsewhere_notices_what_was_cut_off_or_rewritten(store: SQLiteStore) -> None:
+    kept = await head(store, "rich")
+    version, _, chain = kept.partition(":")
+    assert await problems_in(store, "rich", expected_head=kept) == []
+    longer = await problems_in(store, "rich", expected_head=f"{int(version) + 1}:{chain}")
+    assert [problem.seq for problem in longer] == [int(version)]
+    other = await problems_in(store, "rich", expected_head=f"3:{chain}")
+    assert [(problem.where, problem.seq) for problem in other] == [("journal", 3)]
+    with pytest.raises(UsageError):
+        await problems_in(store, "rich", expected_head="three")
+    with pytest.raises(SessionNotFound):
+        await problems_in(store, "nobody")
+
+
+async def test_content_that_nobody_refers_to_is_no_problem(store: SQLiteStore) -> None:
+    from perdure.core import canonical
+    from perdure.store.base import StoredBlob
+
+    await store.put_blob("rich", StoredBlob(digest=canonical.digest(b"left over"), media_type="text/plain", data=b"left over"))
+    assert await problems_in(store) == []
+
+
+async def test_one_row_that_cannot_be_read_hides_no_other(store: SQLiteStore, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "agents.db") as raw:
+        raw.execute("UPDATE journal SET kind = CAST(x'ff' AS TEXT) WHERE seq = 5")
+        raw.execute("UPDATE journal SET body = x'00' WHERE seq = 9")
+    raw.close()
+    found = [problem.seq for problem in await problems_in(store, "rich") if problem.where == "journal"]
+    assert {5, 9} <= set(found)
+    assert found[0] == 5
+
+
+# What follows from nothing else that is stored, so that only a change by more than a minute is noticed.
+ROUGH = {("inbox", "at"), ("sessions", "wake_at")}
+
+# Not part of what was written: where SQLite keeps a row. The fence only ever has to be large enough.
+UNCHECKED = {("journal", "id"), ("inbox", "id"), ("blobs", "id"), ("sessions", "fence")}
+
+# Nothing but the row itself knows who sent a message that still waits, and under which id: the digest is that of what was said.
+OWN = ("submission_id", "actor")
+
+KEYS = {"journal": "id", "inbox": "id", "blobs": "id", "sessions": "no", "effects": "seq"}
+
+
+def flips(raw: sqlite3.Connection) -> Iterator[tuple[str, str, Any, Any, Any]]:
+    """(table, column, key, value, value with one byte changed) for every value of every row."""
+    whole: set[str] = set()
+    for table, key in KEYS.items():
+        names = [row[1] for row in raw.execute(f"PRAGMA table_info({table})")]
+        # Text as bytes: what stands in a damaged file need not be text.
+        columns = ", ".join(f"CASE typeof({name}) WHEN 'text' THEN CAST({name} AS BLOB) ELSE {name} END, typeof({name})" for name in names)
+        for row in raw.execute(f"SELECT {key}, {columns} FROM {table}").fetchall():
+            for position, name in enumerate(names):
+                value, kind = row[1 + 2 * position : 3 + 2 * position]
+                waits = table == "inbox" and row[1 + 2 * names.index("consumed_seq")] is None
+                if value is None or (table, name) in UNCHECKED or (waits and name in OWN):
+                    continue
+                if isinstance(value, int):
+                    highest = 1 << max(8, value.bit_length() - 1 - (value.bit_length() - 1) % 8)
+                    for bit in (highest,) if (table, name) in ROUGH else (1, highest):
+                        yield table, name, row[0], value, value ^ bit
+                    continue
+                if not value:
+                    yield table, name, row[0], (value, kind), (b"x", kind)
+                    continue
+                every = table == "journal" and name == "body" and table not in whole and len(value) > 150
+                if every:
+                    whole.add(table)
+                for index in (
+                    range(len(value))
+                    if every
+                    else sorted({0, len(value) // 2 if name in ("body", "data", "checkpoint") else 0, len(value) - 1})
+                ):
+                    changed = bytearray(value)
+                    # The first by its lowest bit, which mostly leaves text that can be read; the last by its highest, which doesn't.
+                    changed[index] ^= 0x80 if index and index == len(value) - 1 else 0x01
+                    yield table, name, row[0], (value, kind), (bytes(changed), kind)
+
+
+def write(raw: sqlite3.Connection, table: str, name: str, key: Any, value: Any) -> None:
+    if isinstance(value, tuple):
+        data, kind = value
+        raw.execute(f"UPDATE {table} SET {name} = CAST(? AS {kind}) WHERE {KEYS[table]} = ?", (data, key))
+    else:
+        raw.execute(f"UPDATE {table} SET {name} = ? WHERE {KEYS[table]} = ?", (value, key))
+
+
+async def test_any_byte_that_was_changed_in_the_file_is_noticed(store: SQLiteStore, tmp_path: Path, inline: None) -> None:
+    raw = sqlite3.connect(tmp_path / "agents.db", isolation_level=None)
+    raw.execute("PRAGMA synchronous = OFF")
+    tried: dict[tuple[str, str], int] = {}
+    unnoticed: list[str] = []
+    for table, name, key, value, changed in list(flips(raw)):
+        try:
+            write(raw, table, name, key, changed)
+        except sqlite3.IntegrityError:
+            continue
+        tried[table, name] = tried.get((table, name), 0) + 1
+        if not await problems_in(store):
+            unnoticed.append(f"{table}.{name} of row {key}: {str(value)[:60]} -> {str(changed)[:60]}")
+        # A key that was changed is found under its new value.
+        if name == KEYS[table]:
+            raw.execute(f"UPDATE {table} SET {name} = ? WHERE {name} = ?", (value, changed))
+        else:
+            write(raw, table, name, key, value)
+    assert await problems_in(store) == []
+    raw.close()
+    assert unnoticed == []
+    assert {table for table, _ in tried} == set(KEYS)
+    assert sum(tried.values()) > 1000
+    for name in ("checkpoint", "status", "title", "labels", "owner", "agent", "updated", "created", "wake_at", "version"):
+        assert tried["sessions", name]
