@@ -40,6 +40,8 @@ class Ask:
             raise ValueError("deadline_seconds must be more than 0, or None")
         if self.default not in get_args(Default):
             raise ValueError(f"default must be one of {', '.join(get_args(Default))}")
+        # The very object that the word is in this program: msgspec omits a default only then, and stored bytes must not depend on it.
+        object.__setattr__(self, "default", next(known for known in get_args(Default) if known == self.default))
 
 
 @dataclass(frozen=True)

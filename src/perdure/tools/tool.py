@@ -415,7 +415,7 @@ def _declare(
         name=name,
         description=shape.description if description is None else description,
         parameters=shape.parameters,
-        effect=effect,
+        effect=_same(effect),
         key=_key(name, key, shape),
         reconcile=reconcile,
         on_uncertain=on_uncertain,
@@ -444,6 +444,11 @@ def is_seconds(value: object) -> bool:
 def _one_of(name: str, option: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise InvalidTool(f"{option}={value!r} of the tool {name!r} is unknown", hint=f"one of {', '.join(allowed)}")
+
+
+def _same(effect: EffectClass) -> EffectClass:
+    """The very object that the word is in this program: msgspec omits a default only then, and stored bytes must not depend on it."""
+    return next(known for known in get_args(EffectClass) if known == effect)
 
 
 def _key(name: str, key: Iterable[str] | str | None, shape: Shape) -> tuple[str, ...] | None:
