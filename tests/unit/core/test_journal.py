@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import sys
+import types
+from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import story
 from msgspec.structs import replace
@@ -348,11 +350,32 @@ def test_newer_rules_are_refused_before_anything_else_is_read() -> None:
         checkpoints.decode(b'{"rules":99,"a_field_of_the_future":1}')
 
 
-def test_rules_that_are_not_written_down_are_the_first_ones_in_every_version() -> None:
-    """A default that follows RULES would make an old checkpoint claim to be new, and a new one look old."""
-    fields = {field.name: field for field in msgspec.structs.fields(Checkpoint)}
+@pytest.fixture
+def next_version(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """The module of checkpoints as the next version will have it: the same source, with the number of its rules raised."""
+    source = Path(checkpoints.__file__).read_text(encoding="utf-8")
+    number = f"\nRULES = {checkpoints.RULES}\n"
+    assert source.count(number) == 1
+    module = types.ModuleType("perdure.core.checkpoint_of_the_next_version")
+    module.__dict__["__package__"] = "perdure.core"
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(source.replace(number, f"\nRULES = {checkpoints.RULES + 1}\n"), module.__name__, "exec"), module.__dict__)
+    return module
 
-    assert fields["rules"].default == 1
+
+def test_the_next_version_knows_an_old_checkpoint_as_old(next_version: types.ModuleType) -> None:
+    """A default that follows RULES would make an old checkpoint claim to be new, and never be rebased."""
+    stored = checkpoints.encode(story.model().checkpoint)
+
+    assert next_version.decode(stored).rules == checkpoints.RULES
+
+
+def test_this_version_knows_a_checkpoint_of_the_next_as_new(next_version: types.ModuleType) -> None:
+    """A default that follows RULES would make a new checkpoint look old, and be changed by who doesn't understand it."""
+    created = next_version.evolve(next_version.Checkpoint(), SessionCreated(session_id="s", root="s", seq=1, at=1))
+
+    with pytest.raises(NewerRules):
+        checkpoints.decode(next_version.encode(created))
 
 
 def test_a_session_is_created_under_the_rules_of_its_process() -> None:

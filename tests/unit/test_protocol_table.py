@@ -1,0 +1,70 @@
+"""`docs/protocol.md` is drawn from the code. Redraw it with ``python docs/draw.py``."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import pytest
+
+from perdure.core import commands, decider, entries, messages
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def draw() -> ModuleType:
+    found = importlib.util.spec_from_file_location("draw", DOCS / "draw.py")
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_the_code_draws(draw: ModuleType) -> None:
+    assert draw.PAGE.read_text(encoding="utf-8") == draw.protocol(), "redraw it: python docs/draw.py"
+
+
+def test_the_page_shows_every_command_in_every_situation(draw: ModuleType) -> None:
+    page = draw.protocol().splitlines()
+
+    for command, row in decider.TABLE.items():
+        (drawn,) = [line for line in page if line.startswith(f"| `{command.__name__}` |")]
+        cells = [cell.strip() for cell in drawn.strip("|").split("|")][1:]
+        assert cells == [
+            "·" if rule is decider.not_now else "✗" if rule is decider.impossible else f"`{rule.__name__}`" for rule in row.values()
+        ]
+
+
+def test_the_page_shows_every_kind_with_every_field_and_what_it_means(draw: ModuleType) -> None:
+    page = draw.protocol()
+
+    for kind in entries.KINDS:
+        for shape in entries.shapes(kind):
+            section = page.split(f"### `{kind}` · {shape.__name__}\n", maxsplit=1)[1].split("\n### ", maxsplit=1)[0]
+            fields = {line.split("`")[1] for line in section.splitlines() if line.startswith("| `")}
+            assert fields == set(shape.__struct_fields__) - set(entries.Entry.__struct_fields__)
+            assert section.strip().splitlines()[0] == draw.first_line(shape)
+            assert draw.first_line(shape)
+
+
+def test_every_record_that_a_field_names_is_drawn_too(draw: ModuleType) -> None:
+    def structs(annotation: Any) -> set[type]:
+        found = {annotation} if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct) else set()
+        for inner in getattr(annotation, "__args__", ()):
+            found |= structs(inner)
+        return found
+
+    shapes = [shape for kind in entries.KINDS for shape in entries.shapes(kind)]
+    used: set[type] = set()
+    for shape in (*shapes, *draw.RECORDS):
+        for field in msgspec.structs.fields(shape):
+            used |= structs(field.type)
+
+    assert used == {*draw.RECORDS, *draw.PARTS}
+    assert {command.kind for command in draw.COMMANDS} == set(commands._decoders)
+    assert set(draw.PARTS) == set(messages.Part.__args__)
