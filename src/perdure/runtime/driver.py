@@ -40,6 +40,7 @@ from ..core.reports import (
     StepPrepared,
     TimePassed,
 )
+from ..core.rules import NOT_EXECUTED
 from ..models.base import Delta, Model, ModelRequest
 from ..store.base import Claim, Commit, Committed, Held, InboxMoved, InboxRow, Loaded, NoSession, Stale, StoredBlob
 from .batch import Batch, parked_status
