@@ -61,7 +61,7 @@ Status: TypeAlias = Literal["succeeded", "failed", "uncertain", "cancelled"]
 Decision: TypeAlias = Literal["approve", "deny", "abort", "settle", "retry"]
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class _Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
     """A value inside an entry."""
 
 
@@ -143,7 +143,7 @@ class Attempt(_Record, frozen=True, kw_only=True):
     status: Status | Literal["open"]
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
     """One immutable fact. ``seq`` is its place in the journal, ``number`` counts messages up to it, ``at`` is ms since 1970."""
 
     kind: ClassVar[str] = ""
@@ -412,6 +412,7 @@ _ENTRIES: tuple[type[Entry], ...] = (
 KINDS: dict[str, Any] = {entry.kind: entry for entry in _ENTRIES} | {RequestOpened.kind: ApprovalRequested | UncertainRequested}
 """Kind → what its body decodes to."""
 
+_set = msgspec.structs.force_setattr
 _decoders: dict[str, msgspec.json.Decoder[Entry]] = {kind: msgspec.json.Decoder(shape) for kind, shape in KINDS.items()}
 
 
@@ -429,8 +430,10 @@ def decode(kind: str, body: bytes, *, seq: int, number: int, at: int) -> Entry:
     if decoder is None:
         raise FormatUnknown(f"the journal holds an entry of the unknown kind {kind!r}", hint="a newer perdure wrote it; upgrade this one")
     entry = decoder.decode(body)
-    for name, value in (("seq", seq), ("number", number), ("at", at)):
-        msgspec.structs.force_setattr(entry, name, value)
+    # Written out: a long session has many entries.
+    _set(entry, "seq", seq)
+    _set(entry, "number", number)
+    _set(entry, "at", at)
     return entry
 
 

@@ -21,7 +21,7 @@ GENESIS = bytes(32)
 """The chain before the first entry of a session without a parent."""
 
 
-class Sealed(msgspec.Struct, frozen=True, array_like=True):
+class Sealed(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An entry as a row. ``body`` and ``salt`` are ``None`` once it was redacted; the chain needs only ``body_digest``."""
 
     seq: int

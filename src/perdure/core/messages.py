@@ -36,7 +36,7 @@ INLINE_LIMIT = 32 * 1024
 """A part whose canonical bytes are longer goes to the blob store (bytes)."""
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type"):
+class _Part(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True, omit_defaults=True, tag_field="type"):
     """One piece of a message."""
 
 
@@ -109,7 +109,7 @@ Part: TypeAlias = Text | Reasoning | ToolCall | ToolCallResponse | Blob | Uri | 
 _decoder: msgspec.json.Decoder[Part] = msgspec.json.Decoder(Part)
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message as a reader sees it, references resolved. ``position`` counts from 0; ``seq`` is its journal entry."""
 
     role: Role

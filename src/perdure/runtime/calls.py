@@ -42,7 +42,7 @@ class Calls:
         turn = checkpoint.turn
         rulings: dict[str, Ruling] = {}
         for index, unplanned in enumerate(turn.unplanned if turn is not None else ()):
-            call = self._context.calls[unplanned.id]
+            call = self._context.call(unplanned.id)
             tool = self._agent.tool(call.name)
             rulings[call.id] = Allow()
             if turn is not None and tool is not None and not problem(tool, call.arguments):
@@ -62,7 +62,7 @@ class Calls:
 
     async def plan(self, batch: Batch, ledger: Ledger, fence: int, rulings: dict[str, Ruling]) -> None:
         """Plan every call of the last answer."""
-        planned = [await self._planned(batch, ledger, self._context.calls[call.id], rulings) for call in batch.draft.turn.unplanned]
+        planned = [await self._planned(batch, ledger, self._context.call(call.id), rulings) for call in batch.draft.turn.unplanned]
         batch.apply(CallsPlanned(calls=tuple(planned), fence=fence, at=batch.now))
 
     async def _planned(self, batch: Batch, ledger: Ledger, call: ToolCall, rulings: dict[str, Ruling]) -> PlannedCall:
@@ -144,7 +144,7 @@ class Calls:
     async def arguments(self, item: Operation, ledger: Ledger, batch: Batch | None = None) -> Any:
         """What a call runs with: as a person edited it, else as the model wrote it."""
         if not item.edited:
-            return self._context.calls[item.plan.call].arguments
+            return self._context.call(item.plan.call).arguments
         if item.edited not in self._edited:
             entry = await ledger.entry(item.edited, batch)
             assert isinstance(entry, RequestClosed)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import overload
 
 from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, OperationEnded
+from ..core.journal import Sealed, open_entry
 from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, decode_part
 
 __all__ = ["CONTEXT_KINDS", "Context", "Prefix", "resolve_parts"]
@@ -49,10 +51,7 @@ class Prefix(Sequence[Message]):
 
 
 class Context:
-    """Messages resolved from entries. `add` takes entries that a commit is about to hold; `accept` keeps them, `forget` drops them.
-
-    ``calls`` are those of the latest answer, by id.
-    """
+    """Messages resolved from entries. `add` takes entries that a commit is about to hold; `accept` keeps them, `forget` drops them."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
@@ -60,17 +59,28 @@ class Context:
         self._receipts: dict[int, tuple[Part, ...]] = {}
         self._notes: list[Message] = []
         self._foreign: set[str] = set()
-        self.calls: dict[str, ToolCall] = {}
         self._mark: tuple[int, tuple[Message, ...]] = (0, ())
 
-    async def add(self, entries: Iterable[Entry]) -> None:
+    async def add(self, entries: Sequence[Entry]) -> None:
         """Take the messages in further entries, in journal order."""
+        self._take(entries, await self._contents(_set_aside(entries)))
+
+    async def read(self, rows: Sequence[Sealed]) -> None:
+        """`add` for stored entries: however many they are, the loop goes on meanwhile."""
+        entries, set_aside = await asyncio.to_thread(_opened, rows)
+        contents = await self._contents(set_aside)
+        await asyncio.to_thread(self._take, entries, contents)
+
+    async def _contents(self, digests: Iterable[str]) -> dict[str, bytes]:
+        return {digest: await self._fetch(digest) for digest in digests}
+
+    def _take(self, entries: Sequence[Entry], contents: dict[str, bytes]) -> None:
         for entry in entries:
             match entry:
                 case OperationEnded() | EffectSettled():
-                    self._receipts[entry.seq] = entry.parts
+                    self._receipts[entry.seq] = _whole(entry.parts, contents)
                 case MessageAdded():
-                    self._append(await self._message(entry))
+                    self._append(self._message(entry, contents))
                 case NoteAdded():
                     self._notes.append(Message(role="user", parts=(Text(f"[note] {entry.text}"),), seq=entry.seq, at=entry.at))
                     self._place_notes()
@@ -85,8 +95,11 @@ class Context:
         """Forget what was added since the last `accept`: its commit failed."""
         del self._messages[self._mark[0] :]
         self._notes = list(self._mark[1])
-        latest = next((message for message in reversed(self._messages) if message.role == "assistant"), None)
-        self.calls = {} if latest is None else {call.id: call for call in latest.tool_calls}
+
+    def call(self, identity: str) -> ToolCall:
+        """A call of the latest answer."""
+        latest = next(message for message in reversed(self._messages) if message.role == "assistant")
+        return next(call for call in latest.tool_calls if call.id == identity)
 
     def answer_since(self, seq: int) -> str:
         """The text of the latest answer after an entry, empty if there is none."""
@@ -100,9 +113,9 @@ class Context:
 
     def _append(self, message: Message) -> None:
         self._messages.append(message)
-        if message.role == "assistant":
-            self.calls = {call.id: call for call in message.tool_calls}
-        self._foreign.update(part.group for part in message.parts if isinstance(part, Private))
+        for part in message.parts:
+            if isinstance(part, Private):
+                self._foreign.add(part.group)
         self._place_notes()
 
     def _place_notes(self) -> None:
@@ -111,22 +124,44 @@ class Context:
             self._messages.extend(self._notes)
             self._notes.clear()
 
-    async def _message(self, entry: MessageAdded) -> Message:
+    def _message(self, entry: MessageAdded, contents: dict[str, bytes]) -> Message:
         if entry.role == "user":
-            parts = entry.parts
+            parts = _whole(entry.parts, contents)
         elif entry.role == "assistant":
             parts = self._receipts[entry.receipt]
         else:
             parts = tuple(part for response in entry.responses for part in self._receipts[response.receipt])
         return Message(
             role=entry.role,
-            parts=await resolve_parts(parts, self._fetch),
+            parts=parts,
             position=entry.number - 1,
             seq=entry.seq,
             at=entry.at,
             submission=entry.submission,
             author=entry.author,
         )
+
+
+def _opened(rows: Iterable[Sealed]) -> tuple[list[Entry], set[str]]:
+    entries = [open_entry(row) for row in rows]
+    return entries, _set_aside(entries)
+
+
+def _set_aside(entries: Iterable[Entry]) -> set[str]:
+    """The digests of what doesn't stand in the entries themselves."""
+    return {
+        part.digest
+        for entry in entries
+        if isinstance(entry, OperationEnded | EffectSettled | MessageAdded)
+        for part in entry.parts
+        if isinstance(part, StoredPart)
+    }
+
+
+def _whole(parts: tuple[Part, ...], contents: dict[str, bytes]) -> tuple[Part, ...]:
+    if not contents:
+        return parts
+    return tuple([decode_part(contents[part.digest]) if isinstance(part, StoredPart) else part for part in parts])
 
 
 def _without_private(message: Message, group: str) -> Message:

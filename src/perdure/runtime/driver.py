@@ -27,7 +27,6 @@ from ..core.entries import (
     TurnEnded,
 )
 from ..core.errors import DefinitionChanged, Fenced, LimitExceeded, SessionNotFound, SessionStuck, StoreCorrupt
-from ..core.journal import open_entry
 from ..core.reports import (
     Accept,
     AttemptEnded,
@@ -296,7 +295,7 @@ class Driver:
         no, version = self.head.row.no, self.head.row.version
         if self._read_to < version:
             rows = await self.store.entries(no, after=self._read_to, kinds=CONTEXT_KINDS)
-            await self._context.add([open_entry(row) for row in rows])
+            await self._context.read(rows)
             self._context.accept()
             self._read_to = version
         await self.ledger.load()
