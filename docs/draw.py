@@ -38,7 +38,17 @@ RECORDS: tuple[type[msgspec.Struct], ...] = (
 
 PARTS: tuple[type[msgspec.Struct], ...] = tuple(get_args(messages.Part))
 
-COMMANDS: tuple[type[commands.Command], ...] = (commands.PostMessage, commands.Interrupt, commands.Answer, commands.ReportResult)
+COMMANDS: tuple[type[commands.Command], ...] = (
+    commands.PostMessage,
+    commands.Interrupt,
+    commands.Answer,
+    commands.ReportResult,
+    commands.SelectRoute,
+    commands.RevokeGrant,
+    commands.EditMessage,
+    commands.Withdraw,
+    commands.AddNote,
+)
 
 PHASES = {
     "idle": "no turn runs",

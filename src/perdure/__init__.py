@@ -5,6 +5,7 @@ from .core.entries import (
     ApprovalRequested,
     EffectSettled,
     Entry,
+    GrantGiven,
     Identity,
     Limits,
     MessageAdded,
@@ -12,10 +13,12 @@ from .core.entries import (
     OperationEnded,
     OperationPlanned,
     OperationStarted,
+    PrefixChanged,
     QueueChanged,
     Recovered,
     RequestClosed,
     RequestOpened,
+    RouteSelected,
     SessionCreated,
     SubmissionRefused,
     TurnAborted,
@@ -71,11 +74,13 @@ from .core.errors import (
     TurnUnfinished,
     UnknownAgent,
     UnknownModel,
+    UnknownRoute,
     UsageError,
 )
 from .core.messages import Blob, Message, Reasoning, Text, ToolCall, ToolCallResponse, Uri
 from .core.usage import Totals, Usage
 from .models.base import Model, ModelOutput, ModelRequest, ModelSettings, ReasoningDelta, TextDelta, ToolSpec
+from .models.router import Router
 from .models.scripted import FunctionModel, Reply, ScriptedModel
 from .runtime.feed import SessionOpened
 from .runtime.result import Result
@@ -108,6 +113,7 @@ __all__ = [
     "Fenced",
     "FormatUnknown",
     "FunctionModel",
+    "GrantGiven",
     "Identity",
     "InvalidAgent",
     "InvalidMessage",
@@ -132,6 +138,7 @@ __all__ = [
     "OperationPlanned",
     "OperationStarted",
     "PerdureError",
+    "PrefixChanged",
     "ProviderError",
     "ProviderRefused",
     "ProviderUnavailable",
@@ -146,6 +153,8 @@ __all__ = [
     "RequestClosed",
     "RequestOpened",
     "Result",
+    "RouteSelected",
+    "Router",
     "Runtime",
     "RuntimeClosed",
     "ScriptedModel",
@@ -190,6 +199,7 @@ __all__ = [
     "Unknown",
     "UnknownAgent",
     "UnknownModel",
+    "UnknownRoute",
     "Uri",
     "Usage",
     "UsageError",

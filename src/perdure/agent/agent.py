@@ -14,6 +14,7 @@ from ..core import canonical
 from ..core.entries import Limits
 from ..core.errors import DuplicateTool, InvalidAgent, InvalidTool, NotCanonical
 from ..models.base import Model, ModelSettings, ToolSpec
+from ..models.router import Router
 from ..tools.policy import Approve, Policy
 from ..tools.tool import Tool, as_tool, is_seconds
 
@@ -30,18 +31,18 @@ _NAME_LIMIT = 128
 class Agent:
     """A model with instructions, tools, and rules about both.
 
-    ``name`` is durable: sessions find their agent by it. ``model`` is a name for the runtime to resolve, or a `Model`; None leaves the
-    choice to the runtime. ``approve`` says which calls need a person: tool names, a mapping from names to "allow", "ask" or "deny", or a
-    function of an `ApprovalCall`. ``approval_timeout`` is how long a question stands, in seconds; None is for ever. ``on_restart`` says
-    whether a turn that a crash cut off goes on; ``on_change`` whether it may under another definition: a ``compatible`` one, none but the
-    ``same``, or ``any``.
+    ``name`` is durable: sessions find their agent by it. ``model`` is a name for the runtime to resolve, a `Model`, or a `Router` of
+    several; None leaves the choice to the runtime. ``approve`` says which calls need a person: tool names, a mapping from names to
+    "allow", "ask" or "deny", or a function of an `ApprovalCall`. ``approval_timeout`` is how long a question stands, in seconds; None is
+    for ever. ``on_restart`` says whether a turn that a crash cut off goes on; ``on_change`` whether it may under another definition: a
+    ``compatible`` one, none but the ``same``, or ``any``.
 
     Raises `InvalidAgent`, `InvalidTool` or `DuplicateTool`.
     """
 
     name: str
     instructions: str = ""
-    model: str | Model | None = None
+    model: str | Model | Router | None = None
     tools: Sequence[Tool] = ()
     approve: Approve = ()
     limits: Limits = Limits()  # noqa: RUF009 - immutable
@@ -110,10 +111,12 @@ def _check_text(name: str, instructions: object) -> None:
 
 
 def _check_model(name: str, model: object) -> None:
-    if model is None or (isinstance(model, str) and model.strip()):
+    if model is None or isinstance(model, Router) or (isinstance(model, str) and model.strip()):
         return
     if isinstance(model, str | type) or not isinstance(model, Model):
-        raise InvalidAgent(f"the model of the agent {name!r} is {model!r:.200}", hint='a name such as "openai:gpt-5.6-sol", or a Model')
+        raise InvalidAgent(
+            f"the model of the agent {name!r} is {model!r:.200}", hint='a name such as "openai:gpt-5.6-sol", a Model or a Router'
+        )
 
 
 def _checked_tools(name: str, tools: object) -> tuple[Tool, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from ..core import canonical
+from ..models.router import Router
 from ..tools.tool import ArgumentsInvalid, Tool
 from .agent import Agent
 
@@ -113,6 +114,8 @@ def _describe_tool(tool: Tool) -> dict[str, Any]:
 def _route(agent: Agent) -> str:
     if agent.model is None:
         return ""
+    if isinstance(agent.model, Router):
+        return ", ".join(agent.model.names)
     return agent.model if isinstance(agent.model, str) else agent.model.name
 
 

@@ -15,6 +15,7 @@ from .entries import (
     DefinitionChange,
     EffectSettled,
     Entry,
+    GrantGiven,
     Identity,
     Limits,
     MessageAdded,
@@ -23,11 +24,13 @@ from .entries import (
     OperationPlanned,
     OperationStarted,
     Plan,
+    PrefixChanged,
     QueueChanged,
     Rebased,
     Recovered,
     RequestClosed,
     RequestOpened,
+    RouteSelected,
     SessionCreated,
     SubmissionRefused,
     TurnAborted,
@@ -38,15 +41,17 @@ from .entries import (
     UncertainRequested,
 )
 from .errors import CheckpointTooLarge, NewerRules, StoreCorrupt
-from .messages import Part, StoredPart, ToolCall
+from .messages import Part, StoredPart, ToolCall, is_private
 from .usage import Totals
 
 __all__ = [
     "CALLS_LIMIT",
+    "GRANTS_LIMIT",
     "RULES",
     "SIZE_LIMIT",
     "Call",
     "Checkpoint",
+    "Grant",
     "Operation",
     "Phase",
     "Turn",
@@ -65,6 +70,9 @@ RULES = 1
 
 SIZE_LIMIT = 48 * 1024
 """The longest checkpoint (bytes)."""
+
+GRANTS_LIMIT = 64
+"""The most calls that one session lets run without asking."""
 
 CALLS_LIMIT = 128
 """The most tool calls of one step."""
@@ -109,6 +117,14 @@ class Operation(_State, frozen=True, kw_only=True):
     edited: int = 0
 
 
+class Grant(_State, frozen=True, kw_only=True):
+    """A call that may run without asking: this tool with these arguments."""
+
+    id: str
+    name: str
+    arguments: str
+
+
 class Turn(_State, frozen=True, kw_only=True):
     """The running turn. ``unplanned`` are calls whose policy has not been asked; ``answer`` is the receipt of the last model call."""
 
@@ -127,6 +143,7 @@ class Turn(_State, frozen=True, kw_only=True):
     completing: bool = False
     answer: int = 0
     output: int = 0
+    fallback: str = ""
 
     def operation(self, identity: str) -> Operation | None:
         """An operation of the running step."""
@@ -152,6 +169,8 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     """A session's state: ids, counters and references, never content.
 
     ``revision`` names the transcript and ``context`` what models see, as chains over digests; ``epoch`` counts changes of its prefix.
+    ``route`` is the selected one; ``owner`` and ``owner_group`` are those of the last accepted output. ``private``: the context holds
+    private parts that its owner's group may be sent; those of the first ``private_from`` messages are sent to nobody.
     """
 
     rules: int = 1  # never RULES: what is not written means the first rules, in every version
@@ -168,6 +187,12 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     revision: str = EMPTY_CHAIN
     context: str = EMPTY_CHAIN
     epoch: int = 0
+    route: str = ""
+    owner: str = ""
+    owner_group: str = ""
+    private: bool = False
+    private_from: int = 0
+    grants: tuple[Grant, ...] = ()
     turns: int = 0
     usage: Totals = Totals()
     turn: Turn | None = None
@@ -301,7 +326,7 @@ def _turn_started(checkpoint: Checkpoint, entry: TurnStarted) -> Checkpoint:
     turn = Turn(
         id=entry.turn, submission=entry.submission, agent=entry.agent, definition=entry.definition, limits=entry.limits, started=entry.at
     )
-    return replace(checkpoint, turn=turn, agent=entry.agent)
+    return replace(checkpoint, turn=turn, agent=entry.agent, route=checkpoint.route or entry.route)
 
 
 def _message(checkpoint: Checkpoint, entry: MessageAdded) -> Checkpoint:
@@ -369,6 +394,10 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
             checkpoint = replace(checkpoint, usage=checkpoint.usage.plus(entry.usage))
         if entry.status == "succeeded":
             turn = replace(turn, unplanned=calls_in(entry.parts), answer=entry.seq)
+            private = checkpoint.private or any(is_private(part) for part in entry.parts)
+            checkpoint = replace(checkpoint, owner=operation.plan.name, owner_group=entry.group, private=private)
+        elif entry.fallback:
+            turn = replace(turn, fallback=entry.fallback)
         checkpoint = replace(checkpoint, turn=turn)
     lost = not entry.final and entry.failure is not None and entry.failure.code == "restart"
     changes: dict[str, Any] = {"restarts": operation.restarts + lost}
@@ -436,6 +465,20 @@ def _rebased(checkpoint: Checkpoint, entry: Rebased) -> Checkpoint:
     return replace(msgspec.convert(entry.checkpoint, Checkpoint), rules=entry.new)
 
 
+def _route_selected(checkpoint: Checkpoint, entry: RouteSelected) -> Checkpoint:
+    return replace(checkpoint, route=entry.route)
+
+
+def _prefix_changed(checkpoint: Checkpoint, entry: PrefixChanged) -> Checkpoint:
+    return replace(checkpoint, epoch=entry.epoch, private_from=entry.private_from, private=False)
+
+
+def _granted(checkpoint: Checkpoint, entry: GrantGiven) -> Checkpoint:
+    others = tuple(grant for grant in checkpoint.grants if grant.id != entry.grant)
+    given = () if entry.revoked else (Grant(id=entry.grant, name=entry.name, arguments=entry.arguments),)
+    return replace(checkpoint, grants=others + given)
+
+
 def _unchanged(checkpoint: Checkpoint, entry: Entry) -> Checkpoint:
     return checkpoint
 
@@ -463,4 +506,7 @@ _EVOLVE: dict[type[Entry], Callable[[Checkpoint, Any], Checkpoint]] = {
     Recovered: _recovered,
     DefinitionChange: _redefined,
     Rebased: _rebased,
+    RouteSelected: _route_selected,
+    PrefixChanged: _prefix_changed,
+    GrantGiven: _granted,
 }

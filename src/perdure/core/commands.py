@@ -11,7 +11,23 @@ from .entries import Decision
 from .errors import FormatUnknown
 from .messages import Part
 
-__all__ = ["KINDS", "Answer", "Command", "Deliver", "Interrupt", "PostMessage", "ReportResult", "decode", "digest", "encode"]
+__all__ = [
+    "KINDS",
+    "AddNote",
+    "Answer",
+    "Command",
+    "Deliver",
+    "EditMessage",
+    "Interrupt",
+    "PostMessage",
+    "ReportResult",
+    "RevokeGrant",
+    "SelectRoute",
+    "Withdraw",
+    "decode",
+    "digest",
+    "encode",
+]
 
 Deliver: TypeAlias = Literal["turn", "queue", "steer"]
 
@@ -54,6 +70,42 @@ class Answer(Command, frozen=True, kw_only=True):
     is_error: bool = False
 
 
+class SelectRoute(Command, frozen=True, kw_only=True):
+    """Use another route for the next model calls."""
+
+    kind = "select_route"
+    route: str
+
+
+class RevokeGrant(Command, frozen=True, kw_only=True):
+    """Ask again about a call that was granted for the session."""
+
+    kind = "revoke_grant"
+    grant: str
+
+
+class EditMessage(Command, frozen=True, kw_only=True):
+    """Give a message that still waits another content; it keeps its place and its boundary."""
+
+    kind = "edit"
+    message: str
+    parts: tuple[Part, ...]
+
+
+class Withdraw(Command, frozen=True, kw_only=True):
+    """Take back a message that still waits."""
+
+    kind = "withdraw"
+    message: str
+
+
+class AddNote(Command, frozen=True, kw_only=True):
+    """Tell the model something besides the conversation."""
+
+    kind = "note"
+    text: str
+
+
 class ReportResult(Command, frozen=True, kw_only=True):
     """What an attempt of a tool call came to, from whoever holds its callback token."""
 
@@ -64,7 +116,17 @@ class ReportResult(Command, frozen=True, kw_only=True):
     is_error: bool = False
 
 
-_COMMANDS: tuple[type[Command], ...] = (PostMessage, Interrupt, Answer, ReportResult)
+_COMMANDS: tuple[type[Command], ...] = (
+    PostMessage,
+    Interrupt,
+    Answer,
+    ReportResult,
+    SelectRoute,
+    RevokeGrant,
+    EditMessage,
+    Withdraw,
+    AddNote,
+)
 _decoders: dict[str, msgspec.json.Decoder[Command]] = {command.kind: msgspec.json.Decoder(command) for command in _COMMANDS}
 
 

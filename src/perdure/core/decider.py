@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from . import rules
 from .checkpoint import Checkpoint, Phase, phase
-from .commands import Answer, Interrupt
+from .commands import AddNote, Answer, Interrupt, RevokeGrant, SelectRoute
 from .draft import Draft
 from .entries import Entry
 from .recovery import recover
@@ -23,6 +23,7 @@ from .reports import (
     Accept,
     AttemptEnded,
     CallsPlanned,
+    ChangeQueue,
     Claimed,
     Fail,
     Finish,
@@ -68,6 +69,10 @@ _ROWS: dict[type, tuple[Rule, Rule, Rule, Rule, Rule]] = {
     Finish:        (impossible,              impossible,          impossible,          impossible,          rules.finish),
     Fail:          (impossible,              rules.fail,          rules.fail,          rules.fail,          rules.fail),
     Redefined:     (impossible,              rules.redefine,      rules.redefine,      rules.redefine,      rules.redefine),
+    SelectRoute:   (rules.select_route,      rules.refuse_route,  rules.refuse_route,  rules.refuse_route,  rules.refuse_route),
+    RevokeGrant:   (rules.revoke_grant,      rules.revoke_grant,  rules.revoke_grant,  rules.revoke_grant,  rules.revoke_grant),
+    AddNote:       (rules.add_note,          rules.add_note,      rules.add_note,      rules.add_note,      rules.add_note),
+    ChangeQueue:   (rules.change_queue,      rules.change_queue,  rules.change_queue,  rules.change_queue,  rules.change_queue),
     Promote:       (rules.promote,           rules.promote,       rules.promote,       rules.promote,       rules.promote),
 }
 # fmt: on

@@ -25,6 +25,7 @@ __all__ = [
     "EffectSettled",
     "Entry",
     "Failure",
+    "GrantGiven",
     "Identity",
     "Limits",
     "MessageAdded",
@@ -34,6 +35,7 @@ __all__ = [
     "OperationPlanned",
     "OperationStarted",
     "Plan",
+    "PrefixChanged",
     "QueueChanged",
     "Rebased",
     "Recovered",
@@ -41,6 +43,7 @@ __all__ = [
     "RequestOpened",
     "RequestRecord",
     "ResponseReference",
+    "RouteSelected",
     "SessionCreated",
     "Status",
     "SubmissionRefused",
@@ -58,7 +61,7 @@ __all__ = [
 OperationKind: TypeAlias = Literal["model", "tool"]
 EffectClass: TypeAlias = Literal["pure", "idempotent", "transactional", "external"]
 Status: TypeAlias = Literal["succeeded", "failed", "uncertain", "cancelled"]
-Decision: TypeAlias = Literal["approve", "deny", "abort", "settle", "retry"]
+Decision: TypeAlias = Literal["approve", "grant", "deny", "abort", "settle", "retry"]
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
@@ -171,6 +174,7 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
     submission: str
     agent: str
     definition: str
+    route: str = ""
     limits: Limits = Limits()
 
     @property
@@ -219,6 +223,7 @@ class OperationEnded(Entry, frozen=True, kw_only=True):
     """A receipt: what an attempt came to. ``final`` says that its operation ended with it; attempt 0 never started.
 
     ``parts`` is a model's answer, or the one response to a tool call. ``partial`` is text that was still being written.
+    ``group`` is that of the route that answered; ``fallback`` is the route that the step goes on with instead.
     """
 
     kind = "operation_ended"
@@ -234,6 +239,8 @@ class OperationEnded(Entry, frozen=True, kw_only=True):
     partial: str = ""
     retry_at: int = 0
     model: str = ""
+    group: str = ""
+    fallback: str = ""
 
 
 class RequestOpened(Entry, tag_field="request", frozen=True, kw_only=True):
@@ -326,14 +333,54 @@ class NoteAdded(Entry, frozen=True, kw_only=True):
     kind = "note_added"
     text: str
     operation: str = ""
+    submission: str = ""
+    actor: str = ""
 
 
 class QueueChanged(Entry, frozen=True, kw_only=True):
-    """A waiting submission changed before it was delivered."""
+    """A waiting submission changed before it was delivered: another boundary, another content, or it is gone.
+
+    ``content`` is the digest of what it says now, or said; ``by`` is the submission that asked, ``digest`` the digest of that.
+    """
 
     kind = "queue_changed"
     submission: str
-    deliver: str
+    change: Literal["promoted", "edited", "withdrawn"] = "promoted"
+    deliver: str = ""
+    content: str = ""
+    by: str = ""
+    digest: str = ""
+    actor: str = ""
+
+
+class RouteSelected(Entry, frozen=True, kw_only=True):
+    """Somebody chose the route of the next model calls. Whose output the context holds is another fact."""
+
+    kind = "route_selected"
+    route: str
+    submission: str = ""
+    actor: str = ""
+
+
+class PrefixChanged(Entry, frozen=True, kw_only=True):
+    """What models see changed otherwise than by appending. Private parts of messages up to ``private_from`` are sent to nobody any more."""
+
+    kind = "prefix_changed"
+    epoch: int
+    reason: Literal["model_change"]
+    private_from: int
+
+
+class GrantGiven(Entry, frozen=True, kw_only=True):
+    """This very call may run without asking, for as long as the session lives; ``revoked`` takes that back."""
+
+    kind = "grant_given"
+    grant: str
+    name: str
+    arguments: str
+    revoked: bool = False
+    submission: str = ""
+    actor: str = ""
 
 
 class SubmissionRefused(Entry, frozen=True, kw_only=True):
@@ -407,6 +454,9 @@ _ENTRIES: tuple[type[Entry], ...] = (
     EffectSettled,
     DefinitionChange,
     Rebased,
+    RouteSelected,
+    PrefixChanged,
+    GrantGiven,
 )
 
 KINDS: dict[str, Any] = {entry.kind: entry for entry in _ENTRIES} | {RequestOpened.kind: ApprovalRequested | UncertainRequested}

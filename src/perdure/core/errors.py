@@ -53,6 +53,7 @@ __all__ = [
     "TurnUnfinished",
     "UnknownAgent",
     "UnknownModel",
+    "UnknownRoute",
     "UsageError",
 ]
 
@@ -143,6 +144,12 @@ class RuntimeClosed(UsageError):
     """The `Runtime` was closed, or never opened."""
 
     code = "runtime_closed"
+
+
+class UnknownRoute(UsageError):
+    """A session's route, or a selected one, is not among those of this process."""
+
+    code = "unknown_route"
 
 
 class Refused(PerdureError):

@@ -24,6 +24,7 @@ __all__ = [
     "Uri",
     "decode_part",
     "digest_of",
+    "is_private",
     "part_digest",
     "set_aside",
     "text_of",
@@ -162,4 +163,9 @@ def digest_of(role: Role, part_digests: Iterable[str]) -> str:
 
 def visible(parts: Iterable[Part]) -> tuple[Part, ...]:
     """The parts that count for a message's identity: all but private ones."""
-    return tuple(part for part in parts if not isinstance(part, Private) and not (isinstance(part, StoredPart) and part.private))
+    return tuple(part for part in parts if not is_private(part))
+
+
+def is_private(part: Part) -> bool:
+    """Whether a part is a provider's own payload, wherever it is stored."""
+    return isinstance(part, Private) or (isinstance(part, StoredPart) and part.private)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from .commands import PostMessage, ReportResult
+from .commands import EditMessage, PostMessage, ReportResult, Withdraw
 from .entries import EffectMatch, Failure, Limits, OperationEnded, Plan, RequestRecord, Status
 from .messages import Part
 from .usage import Usage
@@ -15,6 +15,7 @@ __all__ = [
     "Accept",
     "AttemptEnded",
     "CallsPlanned",
+    "ChangeQueue",
     "Claimed",
     "Fail",
     "Finish",
@@ -50,13 +51,15 @@ class Accept(_Command, frozen=True, kw_only=True):
     post: PostMessage
     agent: str
     definition: str
+    route: str = ""
     limits: Limits = Limits()
 
 
 class AttemptEnded(_Command, frozen=True, kw_only=True):
     """A started attempt came to its end. ``final`` False: another attempt is to follow, or its tool knows what happened.
 
-    ``retry_after`` (ms) is the provider's hint; ``retryable`` says that the same request may succeed later.
+    ``retry_after`` (ms) is the provider's hint; ``retryable`` says that the same request may succeed later. ``fallback`` is the route that
+    may answer instead once this one is given up.
     """
 
     operation: str
@@ -66,6 +69,8 @@ class AttemptEnded(_Command, frozen=True, kw_only=True):
     finish: str = ""
     usage: Usage | None = None
     model: str = ""
+    group: str = ""
+    fallback: str = ""
     failure: Failure | None = None
     partial: str = ""
     final: bool = True
@@ -154,6 +159,17 @@ class Redefined(_Command, frozen=True, kw_only=True):
 
     new: str
     difference: tuple[str, ...]
+
+
+class ChangeQueue(_Command, frozen=True, kw_only=True):
+    """A person edits or withdraws a message. ``deliver`` is the boundary that it waits for, empty if it doesn't wait any more.
+
+    ``content`` is the digest of what it says from now on, or said.
+    """
+
+    command: EditMessage | Withdraw
+    deliver: str
+    content: str = ""
 
 
 class Promote(_Command, frozen=True, kw_only=True):

@@ -7,23 +7,27 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from . import canonical
-from .checkpoint import CALLS_LIMIT, Operation, Turn, startable
-from .commands import Answer, Interrupt, PostMessage, ReportResult
+from .checkpoint import CALLS_LIMIT, GRANTS_LIMIT, Operation, Turn, startable
+from .commands import AddNote, Answer, EditMessage, Interrupt, PostMessage, ReportResult, RevokeGrant, SelectRoute
+from .commands import digest as digest_of_command
 from .draft import Draft
 from .entries import (
     ApprovalRequested,
     DefinitionChange,
     EffectSettled,
     Failure,
+    GrantGiven,
     MessageAdded,
     NoteAdded,
     OperationEnded,
     OperationPlanned,
     OperationStarted,
     Plan,
+    PrefixChanged,
     QueueChanged,
     RequestClosed,
     ResponseReference,
+    RouteSelected,
     Status,
     TurnAborted,
     TurnCompleted,
@@ -33,12 +37,13 @@ from .entries import (
     TurnStarted,
     UncertainRequested,
 )
-from .errors import StaleRequest, SubmissionRejected
+from .errors import LimitExceeded, StaleRequest, SubmissionRejected
 from .messages import Part, ToolCallResponse, digest_of, part_digest, visible
 from .reports import (
     Accept,
     AttemptEnded,
     CallsPlanned,
+    ChangeQueue,
     Fail,
     Finish,
     Guarded,
@@ -91,7 +96,10 @@ def retry_delay(attempt: int, hint: int | None) -> int:
 def start_turn(draft: Draft, command: Accept) -> None:
     post = command.post
     draft.write(
-        TurnStarted(submission=post.submission, agent=command.agent, definition=command.definition, limits=command.limits), command.at
+        TurnStarted(
+            submission=post.submission, agent=command.agent, definition=command.definition, route=command.route, limits=command.limits
+        ),
+        command.at,
     )
     _user_message(draft, post, "queue" if post.deliver == "steer" else post.deliver, command.at)
 
@@ -165,19 +173,31 @@ def _end_model_attempt(draft: Draft, operation: Operation, command: AttemptEnded
         failure=command.failure,
         partial=command.partial,
         parts=command.parts,
+        group=command.group if command.status == "succeeded" else "",
     )
     if command.status == "succeeded":
+        _take_over_context(draft, command)
         digest = digest_of("assistant", map(part_digest, visible(command.parts)))
         receipt = draft.write(replace(ended, digest=digest), command.at)
         draft.write(MessageAdded(role="assistant", digest=digest, receipt=receipt), command.at)
     elif command.status == "failed" and command.retryable and operation.attempt - operation.restarts < ATTEMPTS:
         retry_at = command.at + retry_delay(operation.attempt - operation.restarts, command.retry_after)
         draft.write(replace(ended, final=False, retry_at=retry_at), command.at)
+    elif command.status == "failed" and command.fallback:
+        draft.write(replace(ended, fallback=command.fallback), command.at)
     elif command.status == "failed":
         draft.write(ended, command.at)
         end_turn(draft, TurnFailed, command.at, failure=command.failure or Failure(code="model"))
     else:
         draft.write(replace(ended, final=command.final), command.at)
+
+
+def _take_over_context(draft: Draft, command: AttemptEnded) -> None:
+    """The first accepted output of another group owns the context: private parts before it are sent to nobody any more."""
+    now = draft.checkpoint
+    if now.private and now.owner_group != command.group:
+        change = PrefixChanged(epoch=now.epoch + 1, reason="model_change", private_from=now.number)
+        draft.write(change, command.at)
 
 
 def _end_tool_attempt(draft: Draft, operation: Operation, command: AttemptEnded) -> None:
@@ -331,12 +351,13 @@ def answer(draft: Draft, command: Answer) -> None:
 def _close_request(draft: Draft, operation: Operation, command: Answer, *, by: Literal["answer", "deadline"]) -> None:
     plan, at = operation.plan, command.at
     uncertain = operation.status == "asking"
-    if command.decision in (("approve",) if uncertain else ("settle", "retry")):
-        wanted = "settle, retry, deny or abort" if uncertain else "approve, deny or abort"
+    if command.decision in (("approve", "grant") if uncertain else ("settle", "retry")):
+        wanted = "settle, retry, deny or abort" if uncertain else "approve, grant, deny or abort"
         raise SubmissionRejected(
             f"request {command.request_id} can't be answered with {command.decision!r}", hint=wanted, reason="wrong_decision"
         )
     edited = command.arguments if command.decision == "approve" else None
+    granted = _grant(draft, plan, command) if command.decision == "grant" else None
     draft.write(
         RequestClosed(
             request_id=operation.request,
@@ -352,6 +373,8 @@ def _close_request(draft: Draft, operation: Operation, command: Answer, *, by: L
         at,
     )
     match command.decision:
+        case "grant" if granted is not None:
+            draft.write(granted, at)
         case "abort":
             _abort(draft, at, command.reason or "approval aborted", actor=command.actor)
             return
@@ -367,6 +390,22 @@ def _close_request(draft: Draft, operation: Operation, command: Answer, *, by: L
             text = f"{NOT_EXECUTED}: {words}" + (f": {command.reason}" if command.reason else "")
             _never_ran(draft, operation, at, text, Failure(code="denied", message=command.reason))
     finish_batch(draft, at)
+
+
+def _grant(draft: Draft, plan: Plan, command: Answer) -> GrantGiven | None:
+    """The exact call that was shown may run again without asking. Raises `LimitExceeded` beyond `GRANTS_LIMIT`."""
+    given = GrantGiven(
+        grant=request_id("grant", plan.name, 0, plan.arguments),
+        name=plan.name,
+        arguments=plan.arguments,
+        submission=command.submission,
+        actor=command.actor,
+    )
+    if any(grant.id == given.grant for grant in draft.checkpoint.grants):
+        return None
+    if len(draft.checkpoint.grants) >= GRANTS_LIMIT:
+        raise LimitExceeded(f"the session has {GRANTS_LIMIT} grants", hint="revoke one, or approve this call alone", limit="grants")
+    return given
 
 
 def arguments_digest(arguments: Any) -> str:
@@ -560,7 +599,46 @@ def redefine(draft: Draft, command: Redefined) -> None:
 
 
 def promote(draft: Draft, command: Promote) -> None:
-    draft.write(QueueChanged(submission=command.submission, deliver="queue"), command.at)
+    draft.write(QueueChanged(submission=command.submission, change="promoted", deliver="queue"), command.at)
+
+
+def change_queue(draft: Draft, command: ChangeQueue) -> None:
+    asked = command.command
+    if not command.deliver:
+        raise SubmissionRejected(f"the message {asked.message!r} doesn't wait any more", hint="nothing was changed", reason="delivered")
+    change: Literal["edited", "withdrawn"] = "edited" if isinstance(asked, EditMessage) else "withdrawn"
+    changed = QueueChanged(
+        submission=asked.message,
+        change=change,
+        deliver=command.deliver,
+        content=command.content,
+        by=asked.submission,
+        digest=digest_of_command(asked),
+        actor=asked.actor,
+    )
+    draft.write(changed, command.at)
+
+
+def select_route(draft: Draft, command: SelectRoute) -> None:
+    draft.write(RouteSelected(route=command.route, submission=command.submission, actor=command.actor), command.at)
+
+
+def refuse_route(draft: Draft, command: SelectRoute) -> None:
+    raise SubmissionRejected("a turn is running", hint="select the route when it is over", reason="busy")
+
+
+def revoke_grant(draft: Draft, command: RevokeGrant) -> None:
+    grant = next((item for item in draft.checkpoint.grants if item.id == command.grant), None)
+    if grant is None:
+        raise SubmissionRejected(f"there is no grant {command.grant!r}", hint="nothing was changed", reason="unknown_grant")
+    revoked = GrantGiven(
+        grant=grant.id, name=grant.name, arguments=grant.arguments, revoked=True, submission=command.submission, actor=command.actor
+    )
+    draft.write(revoked, command.at)
+
+
+def add_note(draft: Draft, command: AddNote) -> None:
+    draft.write(NoteAdded(text=command.text, submission=command.submission, actor=command.actor), command.at)
 
 
 def refuse_interrupt(draft: Draft, command: Interrupt) -> None:

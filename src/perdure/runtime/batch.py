@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
 from typing import Any
 
 from ..core import checkpoint as checkpoints
@@ -13,9 +14,9 @@ from ..core.draft import Draft
 from ..core.entries import EffectSettled, Entry, Failure, OperationEnded, SubmissionRefused, TurnEnded
 from ..core.errors import Refused
 from ..core.journal import SALT_BYTES, Sealed, seal
-from ..store.base import Catalogue, Claim, Commit, EffectRow, InboxRow, Loaded, SessionStatus, StoredBlob
+from ..store.base import Catalogue, Claim, Commit, Edited, EffectRow, InboxRow, Loaded, SessionStatus, StoredBlob
 
-__all__ = ["Batch", "seal_all"]
+__all__ = ["Batch", "effect_key", "parked", "seal_all"]
 
 
 def seal_all(entries: list[Entry], *, chain: bytes, session_id: str) -> tuple[Sealed, ...]:
@@ -39,6 +40,7 @@ class Batch:
         self.now = now
         self.consumed: dict[str, int] = {}
         self.settled: dict[str, int] = {}
+        self.edited: dict[str, Edited] = {}
         self.blobs: dict[str, StoredBlob] = {}
         self.effects: list[EffectRow] = []
 
@@ -112,6 +114,7 @@ class Batch:
             checkpoint=checkpoints.encode(after) if entries else None,
             consumed=tuple(self.consumed.items()),
             settled=tuple(self.settled.items()),
+            edited=tuple(edit for edit in self.edited.values() if edit.submission_id not in self.consumed),
             received=received,
             effects=tuple(self.effects),
             blobs=tuple(self.blobs.values()),
@@ -130,12 +133,14 @@ def effect_key(name: str, selected: str) -> bytes:
     return name.encode() + b"\x00" + bytes.fromhex(selected)
 
 
-def parked_status(checkpoint: Checkpoint, *, pending: bool) -> SessionStatus:
-    """What a session that nobody holds is doing."""
+def parked(checkpoint: Checkpoint, pending: Iterable[InboxRow], now: int) -> tuple[SessionStatus, int | None]:
+    """What a session that nobody holds is doing, and when somebody must look at it next."""
+    turn = checkpoint.turn
     match phase(checkpoint):
         case "idle":
-            return "queued" if pending else "idle"
-        case "waiting":
-            return "waiting"
+            wake_at = min((row.not_before or row.at for row in pending), default=None)
+            return ("idle", None) if wake_at is None else ("queued", wake_at)
+        case "waiting" if turn is not None:
+            return "waiting", min((item.deadline for item in turn.requests if item.deadline), default=None)
         case _:
-            return "queued"
+            return "queued", now

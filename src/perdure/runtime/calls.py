@@ -88,7 +88,7 @@ class Calls:
                 return PlannedCall(plan=plan, verdict="replay", parts=await self._recorded(batch, ledger, match, plan))
             plan = replace(plan, match=match)
             return PlannedCall(plan=plan, verdict="ask", reason=_repeats(call.name), deadline=batch.now + GUARD_DEADLINE_MS)
-        if isinstance(ruling, Ask):
+        if isinstance(ruling, Ask) and not _granted(batch.checkpoint, plan):
             seconds = ruling.deadline_seconds if ruling.deadline_seconds is not None else agent.approval_timeout
             deadline = 0 if seconds is None else batch.now + round(seconds * 1000)
             return PlannedCall(plan=plan, verdict="ask", reason=ruling.reason, deadline=deadline, default=ruling.default)
@@ -159,6 +159,10 @@ def problem(tool: Tool, arguments: Any) -> Failure | None:
     except ArgumentsInvalid as error:
         return Failure(code="invalid_arguments", message=str(error))
     return None
+
+
+def _granted(checkpoint: Checkpoint, plan: Plan) -> bool:
+    return any(grant.name == plan.name and grant.arguments == plan.arguments for grant in checkpoint.grants)
 
 
 def _unknown(agent: Agent, name: str) -> Failure:

@@ -105,11 +105,11 @@ class Context:
         """The text of the latest answer after an entry, empty if there is none."""
         return next((message.text for message in reversed(self._messages) if message.role == "assistant" and message.seq > seq), "")
 
-    def view(self, group: str) -> Sequence[Message]:
-        """The messages for a route of ``group``: nobody else's private parts."""
-        if self._foreign <= {group}:
+    def view(self, group: str, private_from: int = 0) -> Sequence[Message]:
+        """The messages for a route of ``group``: nobody else's private parts, and none of the first ``private_from`` messages."""
+        if self._foreign <= {group} and not private_from:
             return Prefix(self._messages, len(self._messages))
-        return [_without_private(message, group) for message in self._messages]
+        return [_without_private(message, group if message.position >= private_from else None) for message in self._messages]
 
     def _append(self, message: Message) -> None:
         self._messages.append(message)
@@ -164,7 +164,7 @@ def _whole(parts: tuple[Part, ...], contents: dict[str, bytes]) -> tuple[Part, .
     return tuple([decode_part(contents[part.digest]) if isinstance(part, StoredPart) else part for part in parts])
 
 
-def _without_private(message: Message, group: str) -> Message:
+def _without_private(message: Message, group: str | None) -> Message:
     kept = tuple(part for part in message.parts if not (isinstance(part, Private) and part.group != group))
     if len(kept) == len(message.parts):
         return message

@@ -18,12 +18,10 @@ from ..agent.definition import compatible, describe, difference
 from ..core import canonical
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Checkpoint, Operation, due, phase
-from ..core.commands import Answer, Command, Interrupt, PostMessage, ReportResult
-from ..core.commands import decode as decode_command
+from ..core.commands import Interrupt, PostMessage, SelectRoute
 from ..core.entries import (
     Failure,
     RequestRecord,
-    TurnCompleted,
     TurnEnded,
 )
 from ..core.errors import DefinitionChanged, Fenced, LimitExceeded, SessionNotFound, SessionStuck, StoreCorrupt
@@ -33,18 +31,19 @@ from ..core.reports import (
     Claimed,
     Fail,
     Finish,
-    Promote,
     Reconciled,
     Redefined,
     StepPrepared,
     TimePassed,
 )
 from ..core.rules import NOT_EXECUTED
-from ..models.base import Delta, Model, ModelRequest
+from ..models.base import Delta, ModelRequest
+from ..models.router import Router
 from ..store.base import Claim, Commit, Committed, Held, InboxMoved, InboxRow, Loaded, NoSession, Stale, StoredBlob
-from .batch import Batch, parked_status
+from .batch import Batch, parked
 from .calls import Calls, Ruling
 from .context import CONTEXT_KINDS, Context
+from .control import decode_row, is_control, promote_steers, take_control
 from .ledger import Ledger
 from .perform import Outcome, Performer
 
@@ -82,7 +81,7 @@ class Driver:
         self.store = runtime.store
         self.clock = runtime.clock
         self.feed = runtime.feed(session_id)
-        self.model: Model = runtime.resolve(agent)
+        self.router: Router = runtime.router(agent)
         self.interest = 0
         self.error: Exception | None = None
         self.ran_a_turn = False
@@ -239,6 +238,7 @@ class Driver:
         await self._read_inbox()
         if not self._something_to_do(head.now):
             return "parked"
+        self._check_route()
         if row.holder is not None and row.claims >= STUCK_CLAIMS and not self.forced:
             await self._park_stuck(head)
         await self._catch_up()
@@ -266,7 +266,7 @@ class Driver:
         where = phase(self.checkpoint)
         if where not in ("idle", "waiting"):
             return True
-        if any(row.kind != PostMessage.kind for row in self._rows):
+        if any(map(is_control, self._rows)):
             return True
         turn = self.checkpoint.turn
         if turn is not None:
@@ -328,8 +328,9 @@ class Driver:
             batch.blobs.update({blob.digest: blob for blob in blobs})
             batch.apply(report)
         for row in self._rows:
-            if row.kind != PostMessage.kind:
-                await self._take_control(batch, row)
+            if is_control(row):
+                await take_control(batch, self.ledger, self._rows, decode_row(row))
+                promote_steers(batch, self._rows)
         batch.apply(TimePassed(at=now))
         await self._sync(batch)
         await self._plan_calls(batch, fence)
@@ -343,7 +344,7 @@ class Driver:
         await self._check_definition(batch)
         lost = head.row.holder is not None or any(item.status == "started" for item in turn.operations)
         batch.apply(Claimed(fence=head.row.fence + 1, on_restart=self.agent.on_restart, takeover=lost, at=batch.now))
-        self._promote_steers(batch)
+        promote_steers(batch, self._rows)
 
     async def _check_definition(self, batch: Batch) -> None:
         turn = self.checkpoint.turn
@@ -372,30 +373,6 @@ class Driver:
         batch.apply(Redefined(new=self._described.digest, difference=changed, at=batch.now))
         self._keep(batch, self._described)
 
-    async def _take_control(self, batch: Batch, row: InboxRow) -> None:
-        command = _decode(row)
-        match command:
-            case ReportResult():
-                await self.ledger.take_result(batch, command)
-            case Interrupt() | Answer():
-                batch.take(command, command)
-            case _:
-                raise StoreCorrupt(f"the submission {row.submission_id!r} is of the unknown kind {row.kind!r}")
-        if command.submission in batch.consumed:
-            batch.settled.setdefault(command.submission, batch.consumed[command.submission])
-        self._promote_steers(batch)
-
-    def _promote_steers(self, batch: Batch) -> None:
-        """A turn that ends otherwise than by completing leaves its undelivered steers to the queue, in the same commit."""
-        if not any(isinstance(entry, TurnEnded) and not isinstance(entry, TurnCompleted) for entry in batch.entries):
-            return
-        promoted = {getattr(entry, "submission", "") for entry in batch.entries if entry.kind == "queue_changed"}
-        for row in self._rows:
-            if row.kind == PostMessage.kind and row.submission_id not in batch.consumed and row.submission_id not in promoted:
-                command = _decode(row)
-                if isinstance(command, PostMessage) and command.deliver == "steer":
-                    batch.apply(Promote(submission=row.submission_id, at=batch.now))
-
     async def _sync(self, batch: Batch) -> None:
         """Let the context see what the batch decided so far."""
         if self._added < len(batch.entries):
@@ -406,13 +383,14 @@ class Driver:
         """Everything that follows by itself, up to the next effects."""
         while True:
             await self._sync(batch)
-            self._promote_steers(batch)
+            promote_steers(batch, self._rows)
             self._deliver_steers(batch)
             where, turn = phase(batch.checkpoint), batch.checkpoint.turn
             if where == "completing":
                 batch.apply(Finish(at=batch.now))
             elif where == "idle":
-                if self._stopping or not self._next_turn(batch):
+                known = self._route(batch.checkpoint) in self.router
+                if self._stopping or not known or not self._next_turn(batch):
                     return
             elif where == "tools" and turn is not None and not self._stopping:
                 if not await self._calls.start(batch, self.ledger, fence):
@@ -432,8 +410,8 @@ class Driver:
         if batch.checkpoint.turn is None:
             return
         for row in self._rows:
-            if row.kind == PostMessage.kind and row.submission_id not in batch.consumed and self._is_due(row, batch.now):
-                command = _decode(row)
+            if not is_control(row) and row.submission_id not in batch.consumed and self._is_due(row, batch.now):
+                command = decode_row(row)
                 if (
                     isinstance(command, PostMessage)
                     and command.deliver == "steer"
@@ -443,15 +421,36 @@ class Driver:
 
     def _next_turn(self, batch: Batch) -> bool:
         for row in self._rows:
-            if row.kind == PostMessage.kind and row.submission_id not in batch.consumed and self._is_due(row, batch.now):
-                command = _decode(row)
+            if not is_control(row) and row.submission_id not in batch.consumed and self._is_due(row, batch.now):
+                command = decode_row(row)
                 assert isinstance(command, PostMessage)
                 self._keep(batch, self._described)
                 return batch.take(command, self._accept(command, batch.now))
         return False
 
     def _accept(self, post: PostMessage, now: int) -> Accept:
-        return Accept(post=post, agent=self.agent.name, definition=self._described.digest, limits=self.agent.limits, at=now)
+        return Accept(
+            post=post,
+            agent=self.agent.name,
+            definition=self._described.digest,
+            route=self.router.default,
+            limits=self.agent.limits,
+            at=now,
+        )
+
+    def _route(self, checkpoint: Checkpoint) -> str:
+        """The route of the next model call."""
+        turn = checkpoint.turn
+        return (turn.fallback if turn is not None else "") or checkpoint.route or self.router.default
+
+    def _check_route(self) -> None:
+        """A session goes on with the route that was chosen for it, or not at all."""
+        checkpoint = self.checkpoint
+        if any(row.kind == SelectRoute.kind for row in self._rows):
+            return
+        if not checkpoint.route and checkpoint.turns:
+            raise StoreCorrupt("saved session has no model route", hint=f"`perdure route {self.session_id} ROUTE` selects one")
+        self.router.model(self._route(checkpoint))
 
     def _prepare_step(self, batch: Batch, fence: int) -> None:
         turn = batch.draft.turn
@@ -459,9 +458,11 @@ class Driver:
         self._keep(batch, *self._shown)
         instructions, tools, settings = (content.digest for content in self._shown)
         checkpoint = batch.checkpoint
-        facts = (self.model.name, checkpoint.context, checkpoint.epoch, instructions, tools, settings)
+        route = self._route(checkpoint)
+        model = self.router.model(route)
+        facts = (route, checkpoint.context, checkpoint.epoch, instructions, tools, settings)
         record = RequestRecord(
-            route=self.model.name,
+            route=route,
             context=checkpoint.context,
             epoch=checkpoint.epoch,
             instructions=instructions,
@@ -471,10 +472,10 @@ class Driver:
         )
         request = ModelRequest(
             instructions=agent.instructions,
-            messages=self._context.view(self.model.group),
+            messages=self._context.view(model.group, checkpoint.private_from),
             tools=agent.specs,
             settings=agent.settings,
-            route=self.model.name,
+            route=route,
             step=turn.step,
             session_id=self.session_id,
         )
@@ -525,7 +526,7 @@ class Driver:
             release = False
         changed = claim is not None or release or ended or any(entry.kind == "turn_started" for entry in batch.entries)
         pending = [row for row in self._rows if row.submission_id not in batch.consumed]
-        status = parked_status(batch.checkpoint, pending=bool(pending)) if release else "running"
+        status, wake_at = parked(batch.checkpoint, pending, batch.now) if release else ("running", None)
         try:
             commit = batch.commit(
                 holder=None if claim is not None else self.runtime.runner_id,
@@ -533,7 +534,7 @@ class Driver:
                 release=release,
                 inbox_head=named,
                 status=status if changed else None,
-                wake_at=self._wake_at(batch, pending) if release else None,
+                wake_at=wake_at,
             )
         except LimitExceeded as error:
             self._forget_draft()
@@ -565,14 +566,6 @@ class Driver:
                 )
             case _:
                 raise AssertionError(f"a driver's commit can't be answered with {answer}")
-
-    def _wake_at(self, batch: Batch, pending: list[InboxRow]) -> int | None:
-        where, turn = phase(batch.checkpoint), batch.checkpoint.turn
-        if where == "idle":
-            return min((row.not_before or row.at for row in pending), default=None)
-        if where == "waiting" and turn is not None:
-            return min((item.deadline for item in turn.requests if item.deadline), default=None)
-        return batch.now
 
     async def _committed(self, batch: Batch, commit: Commit, answer: Committed) -> None:
         assert self.head is not None
@@ -662,7 +655,9 @@ class Driver:
     async def _perform(self, item: Operation) -> Outcome:
         assert self._performer is not None
         if item.plan.kind == "model":
-            return await self._performer.model(item, self.model, self._requests[item.id])
+            route = item.plan.name
+            fallback = self.router.after(route)
+            return await self._performer.model(item, self.router.model(route), self._requests[item.id], fallback)
         tool = self.agent.tool(item.plan.name)
         if tool is None:
             failure = Failure(code="unknown_tool", message=f"there is no tool {item.plan.name!r} any more")
@@ -687,7 +682,7 @@ class Driver:
             return True
         for row in self._rows:
             if row.kind == Interrupt.kind:
-                command = _decode(row)
+                command = decode_row(row)
                 turn = self.checkpoint.turn
                 if turn is not None and isinstance(command, Interrupt) and command.turn in ("", turn.id):
                     return True
@@ -746,12 +741,6 @@ class Driver:
 
 def _content(data: bytes, media_type: str = "application/json") -> StoredBlob:
     return StoredBlob(digest=canonical.digest(data), media_type=media_type, data=data)
-
-
-def _decode(row: InboxRow) -> Command:
-    if row.body is None:
-        raise StoreCorrupt(f"the waiting submission {row.submission_id!r} has no body", hint="run `perdure verify`")
-    return decode_command(row.kind, row.body, submission=row.submission_id, at=row.at, actor=row.actor)
 
 
 def _to_be_continued(report: Any) -> Any:

@@ -64,8 +64,11 @@ class Performer:
         self._deltas = deltas
         self._late = late
 
-    async def model(self, operation: Operation, model: Model, request: ModelRequest) -> Outcome:
-        """One model call. Cancelling it closes the provider's stream; the text so far is in the report."""
+    async def model(self, operation: Operation, model: Model, request: ModelRequest, fallback: str = "") -> Outcome:
+        """One model call. Cancelling it closes the provider's stream; the text so far is in the report.
+
+        ``fallback`` is the route that may answer instead if this one's provider gives up.
+        """
         written: list[str] = []
         try:
             output = await self._stream(operation, model, request, written)
@@ -75,7 +78,7 @@ class Performer:
         except ProviderError as error:
             hint = None if error.retry_after is None else round(error.retry_after * 1000)
             report = self._model_ended(operation, "failed", Failure(code=error.code, message=str(error)), written)
-            return msgspec.structs.replace(report, retryable=error.retryable, retry_after=hint), ()
+            return msgspec.structs.replace(report, retryable=error.retryable, retry_after=hint, fallback=fallback), ()
         except PerdureError as error:
             return self._model_ended(operation, "failed", Failure(code=error.code, message=str(error)), written), ()
         except Exception as error:
@@ -90,6 +93,7 @@ class Performer:
                 finish=output.finish,
                 usage=output.usage,
                 model=output.model,
+                group=model.group,
                 at=self._clock.now(),
             ),
             blobs,

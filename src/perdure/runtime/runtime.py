@@ -14,9 +14,19 @@ from ..agent import Agent
 from ..core.checkpoint import decode as decode_checkpoint
 from ..core.checkpoint import phase
 from ..core.entries import Identity, TurnEnded
-from ..core.errors import CapacityExceeded, InvalidAgent, PerdureError, RuntimeClosed, TurnUnfinished, UnknownAgent, UsageError
+from ..core.errors import (
+    CapacityExceeded,
+    InvalidAgent,
+    PerdureError,
+    RuntimeClosed,
+    SubmissionRejected,
+    TurnUnfinished,
+    UnknownAgent,
+    UsageError,
+)
 from ..models.base import Model
 from ..models.resolve import resolve
+from ..models.router import Router
 from ..store.base import Store
 from .batch import Batch
 from .clock import Clock, SystemClock
@@ -39,7 +49,7 @@ NOTICE_DELAY = 0.002
 def open(  # noqa: A001 - the library's verb, always used as perdure.open
     url: str | Store,
     *,
-    model: str | Model | None = None,
+    model: str | Model | Router | None = None,
     capacity: int | None = None,
     lease: float = 10.0,
     grace: float = 5.0,
@@ -68,7 +78,7 @@ class Runtime:
         self,
         store: Store,
         *,
-        model: str | Model | None = None,
+        model: str | Model | Router | None = None,
         capacity: int | None = None,
         lease: float = 10.0,
         grace: float = 5.0,
@@ -86,7 +96,7 @@ class Runtime:
         self.closed = True
         self.sessions = Sessions(self)
         self._default_model = model
-        self._models: dict[str, Model] = {}
+        self._routers: dict[str, Router] = {}
         self._heartbeat = Heartbeat(store, self.clock, round(lease * 1000))
         self._drivers: dict[str, Driver] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -140,10 +150,10 @@ class Runtime:
         if self._unlisten is not None:
             self._unlisten()
             self._unlisten = None
-        for model in self._models.values():
+        for model in [model for router in self._routers.values() for model in router.used]:
             if (close := getattr(model, "aclose", None)) is not None:
                 await close()
-        self._models.clear()
+        self._routers.clear()
         await self._heartbeat.retire()
         await self.store.close()
 
@@ -358,16 +368,19 @@ class Runtime:
             self._tasks.pop(session_id, None)
             self._forget_feed(session_id)
 
-    def resolve(self, agent: Agent) -> Model:
-        """The model of an agent. Raises `UnknownModel`, or `InvalidAgent` if there is none."""
+    def router(self, agent: Agent) -> Router:
+        """The routes of an agent. Raises `UnknownModel`, or `InvalidAgent` if there is none."""
         chosen = agent.model if agent.model is not None else self._default_model
         if chosen is None:
             raise InvalidAgent(f"the agent {agent.name!r} has no model", hint='pass model="openai:…" to Agent or perdure.open')
+        if isinstance(chosen, Router):
+            return chosen
         if not isinstance(chosen, str):
-            return resolve(chosen)
-        if chosen not in self._models:
-            self._models[chosen] = resolve(chosen)
-        return self._models[chosen]
+            return Router({chosen.name: chosen})
+        if chosen not in self._routers:
+            resolve(chosen)
+            self._routers[chosen] = Router({chosen: chosen})
+        return self._routers[chosen]
 
     # ------------------------------------------------------------------------------------------------------- news and results
 
@@ -427,10 +440,19 @@ class Runtime:
             if not waiter.done():
                 waiter.set_result(result)
 
+    def _fail(self, key: tuple[str, str], error: Exception) -> None:
+        for waiter in self._waiters.get(key, ()):
+            if not waiter.done():
+                waiter.set_exception(error)
+
     async def look_for_results(self, session_id: str) -> None:
         """Whether turns that somebody here waits for ended elsewhere."""
         for key in [key for key in self._waiters if key[0] == session_id]:
-            result = await self.sessions.result(*key)
+            try:
+                result = await self.sessions.result(*key)
+            except SubmissionRejected as refusal:
+                self._fail(key, refusal)
+                continue
             if result is not None:
                 self._resolve(key, result)
 

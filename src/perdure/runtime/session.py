@@ -93,13 +93,25 @@ class Session:
             labels=self._labels,
         )
 
-    async def answer(self, request_id: str, decision: Literal["approve", "deny", "abort", "settle", "retry"], **options: Any) -> Submission:
+    async def answer(
+        self, request_id: str, decision: Literal["approve", "grant", "deny", "abort", "settle", "retry"], **options: Any
+    ) -> Submission:
         """Close an open request; see `Sessions.answer`."""
         return await self._runtime.sessions.answer(self.id, request_id, decision, **options)
 
     async def approve(self, request_id: str, arguments: dict[str, Any] | None = None, **options: Any) -> Submission:
         """Let a call run, with other arguments if they are given."""
         return await self._runtime.sessions.approve(self.id, request_id, arguments, **options)
+
+    async def grant(self, request_id: str, **options: Any) -> Submission:
+        """Let a call run, and this very call again whenever the model asks for it in this session."""
+        return await self._runtime.sessions.grant(self.id, request_id, **options)
+
+    async def select_route(self, route: str, **options: Any) -> Submission:
+        """Use another route for the next turns. Raises `UnknownRoute` if the handle's agent doesn't have it."""
+        if self._agent is not None:
+            self._runtime.router(self._agent).model(route)
+        return await self._runtime.sessions.select_route(self.id, route, **options)
 
     async def deny(self, request_id: str, reason: str = "", **options: Any) -> Submission:
         """Refuse a call; the model reads the reason."""

@@ -11,9 +11,32 @@ import msgspec
 
 from ..core import canonical, commands
 from ..core import checkpoint as checkpoints
-from ..core.checkpoint import Checkpoint
-from ..core.commands import Answer, Command, Deliver, Interrupt, PostMessage, ReportResult
-from ..core.entries import Entry, Identity, MessageAdded, OperationEnded, RequestClosed, RequestOpened, SessionCreated, TurnEnded
+from ..core.checkpoint import Checkpoint, Grant
+from ..core.commands import (
+    AddNote,
+    Answer,
+    Command,
+    Deliver,
+    EditMessage,
+    Interrupt,
+    PostMessage,
+    ReportResult,
+    RevokeGrant,
+    SelectRoute,
+    Withdraw,
+)
+from ..core.entries import (
+    Entry,
+    Identity,
+    MessageAdded,
+    OperationEnded,
+    QueueChanged,
+    RequestClosed,
+    RequestOpened,
+    SessionCreated,
+    SubmissionRefused,
+    TurnEnded,
+)
 from ..core.errors import (
     InvalidMessage,
     PerdureError,
@@ -22,6 +45,7 @@ from ..core.errors import (
     StaleRequest,
     StoreCorrupt,
     SubmissionConflict,
+    SubmissionRejected,
     UsageError,
 )
 from ..core.journal import GENESIS, open_entry
@@ -42,8 +66,9 @@ from ..store.base import (
     StoredBlob,
 )
 from . import tokens
-from .batch import Batch, parked_status, seal_all
+from .batch import Batch, parked, seal_all
 from .context import CONTEXT_KINDS, Context
+from .control import is_control, promote_steers, take_control
 from .ledger import Ledger
 from .perform import keep_parts
 from .result import Result, result_of
@@ -55,6 +80,9 @@ __all__ = ["MESSAGE_LIMIT", "Request", "SessionInfo", "Sessions", "Submission", 
 
 MESSAGE_LIMIT = 1024 * 1024
 """The longest text of one message (bytes)."""
+
+NOTE_LIMIT = 32 * 1024
+"""The longest note (bytes)."""
 
 ID_LIMIT = 512
 """The longest id of a session or a submission (bytes)."""
@@ -257,7 +285,7 @@ class Sessions:
         self,
         session_id: str,
         request_id: str,
-        decision: Literal["approve", "deny", "abort", "settle", "retry"],
+        decision: Literal["approve", "grant", "deny", "abort", "settle", "retry"],
         *,
         arguments: dict[str, Any] | None = None,
         reason: str = "",
@@ -276,8 +304,8 @@ class Sessions:
             canonical.check(arguments, "arguments")
         if decision != "settle" and (result is not None or is_error):
             raise UsageError("a result goes with the decision to settle", hint='decision="settle"')
-        if decision not in ("approve", "deny", "abort", "settle", "retry"):
-            raise UsageError(f"{decision!r} is no decision", hint="approve, deny, abort, settle or retry")
+        if decision not in ("approve", "grant", "deny", "abort", "settle", "retry"):
+            raise UsageError(f"{decision!r} is no decision", hint="approve, grant, deny, abort, settle or retry")
         command = Answer(
             request_id=request_id,
             decision=decision,
@@ -301,6 +329,45 @@ class Sessions:
     async def settle(self, session_id: str, request_id: str, result: Any = None, *, is_error: bool = False, **options: Any) -> Submission:
         """Say what became of a call whose outcome is unknown."""
         return await self.answer(session_id, request_id, "settle", result=result, is_error=is_error, **options)
+
+    async def select_route(self, session_id: str, route: str, *, submission: str | None = None, actor: str = "") -> Submission:
+        """Use another route for the next turns. Refused, in the journal, while a turn runs.
+
+        Which routes exist is known where the agent is: a session whose route is unknown there is refused until another is selected.
+        """
+        check_id(route, "a route")
+        return await self._control(session_id, SelectRoute(route=route, submission=_submission_id(submission), actor=actor))
+
+    async def edit(self, session_id: str, message: str, content: Input, *, submission: str | None = None, actor: str = "") -> Submission:
+        """Give a waiting message another content, by its submission id; its place stays. Refused, in the journal, once it was delivered."""
+        parts, blobs = keep_parts(parts_of(content))
+        for blob in blobs:
+            await self._runtime.store.put_blob((await self._head(session_id)).row.root, blob)
+        command = EditMessage(message=message, parts=parts, submission=_submission_id(submission), actor=actor)
+        return await self._control(session_id, command)
+
+    async def withdraw(self, session_id: str, message: str, *, submission: str | None = None, actor: str = "") -> Submission:
+        """Take back a waiting message, by its submission id. Refused, in the journal, once it was delivered."""
+        return await self._control(session_id, Withdraw(message=message, submission=_submission_id(submission), actor=actor))
+
+    async def note(self, session_id: str, text: str, *, submission: str | None = None, actor: str = "") -> Submission:
+        """Tell the model something besides the conversation; it is in the context from the next model call on."""
+        if not text.strip() or len(text.encode()) > NOTE_LIMIT:
+            raise InvalidMessage("a note is empty or too long", hint=f"1 to {NOTE_LIMIT} bytes of text")
+        canonical.check(text, "note")
+        return await self._control(session_id, AddNote(text=text, submission=_submission_id(submission), actor=actor))
+
+    async def grant(self, session_id: str, request_id: str, **options: Any) -> Submission:
+        """Let a call run, and this very call again whenever the model asks for it in this session."""
+        return await self.answer(session_id, request_id, "grant", **options)
+
+    async def grants(self, session_id: str) -> tuple[Grant, ...]:
+        """The calls that may run without asking."""
+        return (await self.checkpoint(session_id)).grants
+
+    async def revoke(self, session_id: str, grant: str, *, submission: str | None = None, actor: str = "") -> Submission:
+        """Ask again about a call that was granted. Refused, in the journal, if there is no such grant."""
+        return await self._control(session_id, RevokeGrant(grant=grant, submission=_submission_id(submission), actor=actor))
 
     async def report(self, token: str, result: Any = None, *, is_error: bool = False, actor: str = "") -> Submission:
         """The result of one attempt, from whoever holds its callback token. Sending it twice is sending it once."""
@@ -331,23 +398,22 @@ class Sessions:
             checkpoint = checkpoints.decode(row.checkpoint)
             if isinstance(command, Answer):
                 _check_open(checkpoint, command)
-            if row.holder is not None or row.status in ("stuck", "halted") or await self._runtime.store.inbox(row.no):
+            waiting = await self._runtime.store.inbox(row.no)
+            if row.holder is not None or row.status in ("stuck", "halted") or any(map(is_control, waiting)):
                 return await self._send(session_id, command)
-            if (applied := await self._apply(head, checkpoint, command)) is not None:
+            if (applied := await self._apply(head, checkpoint, command, waiting)) is not None:
                 return applied
         return await self._send(session_id, command)
 
-    async def _apply(self, head: Loaded, checkpoint: Checkpoint, command: Command) -> Submission | None:
+    async def _apply(self, head: Loaded, checkpoint: Checkpoint, command: Command, waiting: list[InboxRow]) -> Submission | None:
         """The sender's own commit. None: somebody was faster."""
         now = max(self._runtime.clock.now(), head.now)
         command = msgspec.structs.replace(command, at=now)
         batch = Batch(head, checkpoint, now=now)
+        ledger = Ledger(self._runtime.store, head.row.no)
         if isinstance(command, ReportResult):
-            ledger = Ledger(self._runtime.store, head.row.no)
             await ledger.load()
-            await ledger.take_result(batch, command)
-        else:
-            batch.take(command, command)
+        await take_control(batch, ledger, waiting, command)
         seq = batch.consumed[command.submission]
         arrival = head.row.inbox_head + 1
         row = InboxRow(
@@ -364,13 +430,9 @@ class Sessions:
         )
         batch.consumed.pop(command.submission)
         batch.settled.pop(command.submission, None)
-        status = parked_status(batch.checkpoint, pending=False)
-        turn = batch.checkpoint.turn
-        wake_at: int | None = None
-        if status == "queued":
-            wake_at = now
-        elif status == "waiting" and turn is not None:
-            wake_at = min((item.deadline for item in turn.requests if item.deadline), default=None)
+        promote_steers(batch, waiting)
+        left = [item for item in waiting if item.submission_id not in batch.consumed]
+        status, wake_at = parked(batch.checkpoint, left, now)
         commit = batch.commit(holder=None, inbox_head=head.row.inbox_head, status=status, wake_at=wake_at, received=(row,))
         answer = await self._runtime.store.commit(commit)
         match answer:
@@ -503,6 +565,10 @@ class Sessions:
 
     async def _result_at(self, head: Loaded, seq: int) -> Result | None:
         entry = open_entry((await self._runtime.store.entries(head.row.no, after=seq - 1, before=seq + 1))[0])
+        if isinstance(entry, SubmissionRefused):
+            raise SubmissionRejected(entry.failure.message, reason=entry.failure.code)
+        if isinstance(entry, QueueChanged):
+            raise SubmissionRejected("the message was withdrawn before it was delivered", reason="withdrawn")
         if not isinstance(entry, TurnEnded):
             return None
         started = int(entry.turn[1:])

@@ -22,7 +22,7 @@ from ..core.messages import Blob, Part, StoredPart, decode_part
 from ..store.audit import Auditable
 from ..store.base import PENDING_LIMIT, InboxRow, Loaded, SessionQuery, SessionRow, Store
 from . import verify_facts as facts
-from .batch import effect_key, parked_status
+from .batch import effect_key, parked
 from .driver import STUCK_CLAIMS
 
 __all__ = ["Checked", "Problem", "head", "verify"]
@@ -621,9 +621,9 @@ class _Check:
                 yield f"the status is {row.status}, but somebody holds it"
             low, high = max(self.catalogued, self.latest_arrival_at), max(stored.at, self.latest_arrival_at)
         else:
-            parked = parked_status(stored, pending=bool(self.pending))
-            if row.status != parked and not (row.status == "stuck" and row.claims >= STUCK_CLAIMS):
-                yield f"the status is {row.status}, but should be {parked}"
+            status, _ = parked(stored, self.pending, row.updated)
+            if row.status != status and not (row.status == "stuck" and row.claims >= STUCK_CLAIMS):
+                yield f"the status is {row.status}, but should be {status}"
             low = high = max(stored.at, self.latest_arrival_at)
             # Parking as stuck is one more claim, and writes no entry.
             if not 0 <= row.claims <= self.recoveries + (self.recoveries >= STUCK_CLAIMS - 1):
@@ -641,6 +641,9 @@ class _Check:
         if row.status == "queued" and stored.turn is not None:
             moments.append(row.updated)
         exact = {min(deadlines)} if deadlines and row.status == "waiting" else {None}
+        if row.status == "waiting" and row.wake_at in exact:
+            # Whoever applied a command since then said so: what waits in the inbox can't begin before the answer.
+            return
         if moments:
             exact = {min([*moments, *deadlines])}
             if any(item.not_before is None for item in self.pending) or stored.turn is not None:

@@ -7,17 +7,21 @@ from collections.abc import Iterator, Mapping
 
 from ..core import canonical, commands, rules
 from ..core.checkpoint import Checkpoint, Operation, Turn
-from ..core.commands import Answer, Command, Interrupt, PostMessage, ReportResult
+from ..core.commands import AddNote, Answer, Command, EditMessage, Interrupt, PostMessage, ReportResult, RevokeGrant, SelectRoute, Withdraw
 from ..core.entries import (
     DefinitionChange,
     EffectSettled,
     Entry,
+    GrantGiven,
     MessageAdded,
+    NoteAdded,
     OperationEnded,
     OperationPlanned,
     OperationStarted,
+    QueueChanged,
     RequestClosed,
     RequestOpened,
+    RouteSelected,
     SessionCreated,
     SubmissionRefused,
     TurnAborted,
@@ -184,6 +188,10 @@ def consumption(row: InboxRow, first: Entry, second: Entry | None) -> str:
     if isinstance(first, SubmissionRefused):
         said = (first.submission, first.actor, first.digest)
         return "" if said == (row.submission_id, row.actor, row.digest) else f"entry {first.seq} refuses another submission"
+    if isinstance(first, QueueChanged) and row.kind in (PostMessage.kind, EditMessage.kind, Withdraw.kind):
+        changed, asked = (first.submission, first.content), (first.by, first.digest)
+        named = changed if row.kind == PostMessage.kind else asked
+        return "" if named == (row.submission_id, row.digest) else f"entry {first.seq} changes another submission"
     found = [*_commands(row, first, second)]
     if not found:
         return f"entry {first.seq} doesn't consume it"
@@ -222,6 +230,15 @@ def _commands(row: InboxRow, first: Entry, second: Entry | None) -> Iterator[Com
                     result=response.response if settles and isinstance(response, ToolCallResponse) else None,
                     is_error=settles and isinstance(response, ToolCallResponse) and response.is_error,
                 )
+        case SelectRoute.kind:
+            if isinstance(first, RouteSelected) and (first.submission, first.actor) == (row.submission_id, row.actor):
+                yield SelectRoute(route=first.route)
+        case RevokeGrant.kind:
+            if isinstance(first, GrantGiven) and (first.submission, first.actor) == (row.submission_id, row.actor):
+                yield RevokeGrant(grant=first.grant)
+        case AddNote.kind:
+            if isinstance(first, NoteAdded) and (first.submission, first.actor) == (row.submission_id, row.actor):
+                yield AddNote(text=first.text)
         case ReportResult.kind:
             receipt = second if isinstance(first, RequestClosed) else first
             if isinstance(receipt, OperationEnded | EffectSettled) and receipt.parts:

@@ -351,7 +351,14 @@ class Store(Protocol):
         """One submission, consumed or not."""
 
     async def entries(
-        self, no: int, *, after: int = 0, before: int | None = None, kinds: Iterable[str] | None = None, limit: int | None = None, newest_first: bool = False
+        self,
+        no: int,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        kinds: Iterable[str] | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
     ) -> list[Sealed]:
         """Rows with ``after < seq < before``. No transaction stays open between calls."""
 

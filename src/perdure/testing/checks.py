@@ -21,7 +21,7 @@ from ..core.entries import (
 from ..core.errors import PerdureError
 from ..core.journal import GENESIS, Sealed, body_digest, link, open_entry
 from ..core.messages import Message, StoredPart, ToolCallResponse
-from ..runtime.batch import parked_status
+from ..runtime.batch import parked
 from ..runtime.context import Context
 from ..store.base import Loaded, SessionQuery, Store
 
@@ -276,7 +276,7 @@ async def _catalogue_problems(store: Store, head: Loaded) -> list[str]:
         if row.status != "running":
             problems.append(f"it is held by {row.holder} and its status is {row.status}")
     elif row.status not in ("stuck", "halted"):
-        status = parked_status(checkpoint, pending=bool(waiting))
+        status, _ = parked(checkpoint, waiting, row.updated)
         if row.status != status:
             problems.append(f"its status is {row.status}, but it is {status}")
         runnable = status == "queued"

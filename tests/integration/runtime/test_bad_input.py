@@ -181,7 +181,7 @@ async def test_a_tool_that_misbehaves_becomes_an_error_that_the_model_reads(runt
     response: Any = (await runtime.sessions.history("s"))[2].parts[0]
     assert response.is_error
     assert words in response.response
-    ended: Any = [entry for entry in await runtime.sessions.entries("s", kinds=["operation_ended"])][1]
+    ended: Any = (await runtime.sessions.entries("s", kinds=["operation_ended"]))[1]
     assert ended.status == status
     await sound(runtime, "s")
 

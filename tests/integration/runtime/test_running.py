@@ -348,12 +348,11 @@ async def test_closing_a_runtime_takes_nothing_up_that_became_ready_meanwhile(ur
     model, _ = counting([Reply(tool_calls=[ToolCall("double", {"number": 1})]), Reply("2")])
     agent = Agent("a", model=model, tools=[double], approve=["double"])
     runtime = perdure.open(url)
-    async with runtime:
-        async with runtime.session("s", agent) as session:
-            await session.send("go")
-            async for event in session.events():
-                if isinstance(event, ApprovalRequested):
-                    break
-            await session.approve(event.request_id)
-            closing = asyncio.create_task(runtime.close(grace=0))
-            await asyncio.wait_for(closing, 5)
+    async with runtime, runtime.session("s", agent) as session:
+        await session.send("go")
+        async for event in session.events():
+            if isinstance(event, ApprovalRequested):
+                break
+        await session.approve(event.request_id)
+        closing = asyncio.create_task(runtime.close(grace=0))
+        await asyncio.wait_for(closing, 5)

@@ -291,7 +291,13 @@ def line(entry: Entry) -> str:
                 [entry.turn, f"fence {entry.fence}", *(f"{item.operation}#{item.attempt}={item.status}" for item in entry.attempts)]
             )
         case entries.QueueChanged():
-            rest = f"{entry.submission} {entry.deliver}"
+            rest = f"{entry.submission} {entry.change} {entry.deliver}"
+        case entries.RouteSelected():
+            rest = entry.route
+        case entries.PrefixChanged():
+            rest = f"epoch {entry.epoch} private_from {entry.private_from}"
+        case entries.GrantGiven():
+            rest = f"{entry.name}{' revoked' if entry.revoked else ''}"
         case entries.DefinitionChange():
             rest = f"{entry.old} → {entry.new}"
         case entries.Rebased():

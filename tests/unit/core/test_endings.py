@@ -575,7 +575,7 @@ def test_a_steer_whose_turn_ended_otherwise_becomes_a_turn_of_its_own() -> None:
     s = story.model()
     s.do(Interrupt(at=s.now()))
 
-    assert s.told(Promote(submission="m2", at=s.now())) == ["queue_changed m2 queue"]
+    assert s.told(Promote(submission="m2", at=s.now())) == ["queue_changed m2 promoted queue"]
     assert lines(s.says(deliver="queue", submission="m2")) == ["turn_started t8", "message user queue"]
 
 

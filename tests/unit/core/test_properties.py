@@ -15,7 +15,7 @@ from story import Story, call, planned
 from perdure.core import checkpoint as checkpoints
 from perdure.core import entries, journal
 from perdure.core.checkpoint import Phase, due, fold, phase, startable
-from perdure.core.commands import Interrupt
+from perdure.core.commands import Interrupt, RevokeGrant, SelectRoute
 from perdure.core.entries import (
     EffectMatch,
     EffectSettled,
@@ -100,6 +100,11 @@ class Driver:
                     return
 
     def idle(self, pick: _Numbers) -> None:
+        s = self.story
+        if pick(4) == 0:
+            s.do(SelectRoute(route=("a", "b")[pick(2)], submission="r", at=s.now()))
+        if (grants := s.checkpoint.grants) and pick(3) == 0:
+            s.do(RevokeGrant(grant=grants[0].id, submission="g", at=s.now()))
         self.turns_begun += 1
         limits = Limits(steps=(None, 2, 5)[pick(3)], tool_calls=(None, None, 3)[pick(3)], tokens=(None, None, 100)[pick(3)])
         self.story.says(limits=limits, deliver=("turn", "queue", "steer")[pick(3)], submission=f"m{self.turns_begun}")
@@ -121,9 +126,11 @@ class Driver:
             case 1:
                 s.model_ends(status="cancelled", final=False, failure=Failure(code="shutdown"))
             case 2 if pick(4) == 0:
-                s.model_ends(status="failed", failure=Failure(code="provider_refused"))
+                fallback = ("", "spare")[pick(2)]
+                s.model_ends(status="failed", failure=Failure(code="provider_refused"), fallback=fallback)
             case 3 | 4:
-                s.model_ends(Text(content="so"), Private(group="g", data=pick(9)), usage=None)
+                group = ("g", "h")[pick(2)]
+                s.model_ends(Text(content="so"), Private(group=group, data=pick(9)), usage=None, group=group)
             case _:
                 asked = []
                 for _ in range(1 + pick(4)):
@@ -195,7 +202,7 @@ class Driver:
             decision = ("settle", "retry", "deny", "settle", "retry", "abort")[pick(6)]
             s.do(s.answer(item.id, decision, result="told", is_error=pick(2) == 0))
         else:
-            decision = ("approve", "approve", "approve", "deny", "abort")[pick(5)]
+            decision = ("approve", "approve", "grant", "deny", "abort")[pick(5)]
             s.do(s.answer(item.id, decision, arguments={"n": 9} if pick(3) == 0 else None))
 
     def completing(self, pick: _Numbers) -> None:

@@ -11,7 +11,7 @@ from story import NOT_EXECUTED, UNKNOWN, Story, call, planned
 
 from perdure.core import rules
 from perdure.core.checkpoint import phase
-from perdure.core.commands import Answer, Interrupt, PostMessage
+from perdure.core.commands import AddNote, Answer, EditMessage, Interrupt, PostMessage, RevokeGrant, SelectRoute, Withdraw
 from perdure.core.decider import TABLE, apply, decide, impossible, not_now
 from perdure.core.draft import Draft
 from perdure.core.entries import EffectMatch, Failure, Limits
@@ -21,6 +21,7 @@ from perdure.core.reports import (
     Accept,
     AttemptEnded,
     CallsPlanned,
+    ChangeQueue,
     Claimed,
     Fail,
     Finish,
@@ -130,6 +131,27 @@ def guarded(identity: str = "t2.0.1") -> Tell:
 
 def redefine(s: Story) -> Redefined:
     return Redefined(new="d2", difference=("instructions changed",), at=s.now())
+
+
+def note(s: Story) -> AddNote:
+    return AddNote(text="careful", submission="n1", at=s.now())
+
+
+def edit(deliver: str) -> Tell:
+    asked = EditMessage(message="m9", parts=(Text(content="better"),), submission="e1")
+    return lambda s: ChangeQueue(command=asked, deliver=deliver, at=s.now())
+
+
+def withdraw(deliver: str) -> Tell:
+    return lambda s: ChangeQueue(command=Withdraw(message="m9", submission="w1"), deliver=deliver, at=s.now())
+
+
+def revoke(s: Story) -> RevokeGrant:
+    return RevokeGrant(grant="0123456789abcdef", submission="g1", at=s.now())
+
+
+def select(s: Story) -> SelectRoute:
+    return SelectRoute(route="b", submission="r1", at=s.now())
 
 
 def promote(s: Story) -> Promote:
@@ -402,7 +424,17 @@ cell(Redefined, "idle", "no turn", story.idle, redefine, IMPOSSIBLE)
 for situation in ("model", "tools", "waiting", "completing"):
     cell(Redefined, situation, "goes on", getattr(story, situation), redefine, ["definition_changed d1 → d2"])
 for situation in ("idle", "model", "tools", "waiting", "completing"):
-    cell(Promote, situation, "a steer becomes a turn", getattr(story, situation), promote, ["queue_changed m9 queue"])
+    cell(Promote, situation, "a steer becomes a turn", getattr(story, situation), promote, ["queue_changed m9 promoted queue"])
+    cell(AddNote, situation, "the model is told", getattr(story, situation), note, ["note_added"])
+    cell(ChangeQueue, situation, "edited where it waits", getattr(story, situation), edit("turn"), ["queue_changed m9 edited turn"])
+    cell(ChangeQueue, situation, "withdrawn", getattr(story, situation), withdraw("steer"), ["queue_changed m9 withdrawn steer"])
+    cell(ChangeQueue, situation, "delivered already", getattr(story, situation), edit(""), Refusal(SubmissionRejected, "delivered"))
+    cell(RevokeGrant, situation, "no such grant", getattr(story, situation), revoke, Refusal(SubmissionRejected, "unknown_grant"))
+cell(SelectRoute, "idle", "the next turn's", story.idle, select, ["route_selected b"])
+for situation in ("model", "tools", "waiting", "completing"):
+    cell(SelectRoute, situation, "a turn is running", getattr(story, situation), select, Refusal(SubmissionRejected, "busy"))
+GRANTED = ["request_closed t2.0.1 grant by answer", "grant_given refund"]
+cell(Answer, "waiting", "granted for the session", story.waiting, answer("grant"), GRANTED)
 # fmt: on
 
 

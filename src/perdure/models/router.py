@@ -1,0 +1,60 @@
+"""Named routes to models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..core.errors import UnknownRoute, UsageError
+from .base import Model
+from .resolve import resolve
+
+__all__ = ["Router"]
+
+
+class Router:
+    """Models by route name. The first is the default; ``fallback`` are routes to try, in order, when a provider gives up.
+
+    Routes whose models have the same ``group`` understand each other's private reasoning; which they are is a fact of the models, never
+    of the names. Names like ``"openai:gpt-5.6-sol"`` are resolved when first used. Raises `UsageError` if it can't work.
+    """
+
+    def __init__(self, routes: Mapping[str, str | Model], *, fallback: Sequence[str] = ()) -> None:
+        if not routes or not all(isinstance(name, str) and name.strip() for name in routes):
+            raise UsageError("a router needs routes with names", hint='Router({"fast": "openai:…", "deep": "anthropic:…"})')
+        self._routes = dict(routes)
+        self.fallback = tuple(fallback)
+        self._models: dict[str, Model] = {}
+        for name in self.fallback:
+            if name not in self._routes:
+                raise UsageError(f"the fallback {name!r} is no route", hint=f"known are {', '.join(self._routes)}")
+
+    @property
+    def default(self) -> str:
+        """The route of a new session."""
+        return next(iter(self._routes))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All routes, in order."""
+        return tuple(self._routes)
+
+    @property
+    def used(self) -> tuple[Model, ...]:
+        """The models that were asked for so far."""
+        return tuple(self._models.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._routes
+
+    def model(self, name: str) -> Model:
+        """The model of a route. Raises `UnknownRoute`, or `UnknownModel` for a name without a provider."""
+        if name not in self._routes:
+            raise UnknownRoute(f"there is no route {name!r}", hint=f"known are {', '.join(self._routes)}; select one of them")
+        if name not in self._models:
+            self._models[name] = resolve(self._routes[name])
+        return self._models[name]
+
+    def after(self, route: str, tried: Sequence[str] = ()) -> str:
+        """The route to go on with when ``route`` gave up, empty if there is none."""
+        later = self.fallback[self.fallback.index(route) + 1 :] if route in self.fallback else self.fallback
+        return next((name for name in later if name != route and name not in tried), "")

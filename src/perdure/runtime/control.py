@@ -1,0 +1,77 @@
+"""Control commands: taken by a session's holder, or by who sends them where nobody holds it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..core import commands
+from ..core.commands import Command, EditMessage, PostMessage, ReportResult, Withdraw
+from ..core.entries import QueueChanged, TurnCompleted, TurnEnded
+from ..core.errors import StoreCorrupt
+from ..core.reports import ChangeQueue, Promote
+from ..store.base import Edited, InboxRow
+from .batch import Batch
+from .ledger import Ledger
+
+__all__ = ["decode_row", "is_control", "promote_steers", "take_control"]
+
+
+def is_control(row: InboxRow) -> bool:
+    """Whether a submission goes with the next commit, rather than waiting for its boundary."""
+    return row.kind != PostMessage.kind
+
+
+def decode_row(row: InboxRow) -> Command:
+    """The command in a row that waits. Raises `StoreCorrupt`, and `FormatUnknown` for a kind that this version doesn't have."""
+    if row.body is None:
+        raise StoreCorrupt(f"the waiting submission {row.submission_id!r} has no body", hint="run `perdure verify`")
+    try:
+        return commands.decode(row.kind, row.body, submission=row.submission_id, at=row.at, actor=row.actor)
+    except msgspec.MsgspecError as error:
+        raise StoreCorrupt(f"the waiting submission {row.submission_id!r} can't be read: {error}", hint="run `perdure verify`") from error
+
+
+async def take_control(batch: Batch, ledger: Ledger, rows: list[InboxRow], command: Command) -> None:
+    """Decide a control command. ``rows`` is what waits; a message that it edits is changed there too."""
+    match command:
+        case ReportResult():
+            await ledger.take_result(batch, command)
+        case EditMessage() | Withdraw():
+            _change_queue(batch, rows, command)
+        case _:
+            batch.take(command, command)
+    if command.submission in batch.consumed:
+        batch.settled.setdefault(command.submission, batch.consumed[command.submission])
+
+
+def promote_steers(batch: Batch, rows: list[InboxRow]) -> None:
+    """A turn that ends otherwise than by completing leaves its undelivered steers to the queue, in the same commit."""
+    if not any(isinstance(entry, TurnEnded) and not isinstance(entry, TurnCompleted) for entry in batch.entries):
+        return
+    promoted = {entry.submission for entry in batch.entries if isinstance(entry, QueueChanged)}
+    for row in rows:
+        if _waits(row, batch) and row.submission_id not in promoted:
+            command = decode_row(row)
+            if isinstance(command, PostMessage) and command.deliver == "steer":
+                batch.apply(Promote(submission=row.submission_id, at=batch.now))
+
+
+def _change_queue(batch: Batch, rows: list[InboxRow], command: EditMessage | Withdraw) -> None:
+    place = next((index for index, row in enumerate(rows) if row.submission_id == command.message and _waits(row, batch)), None)
+    posted = decode_row(rows[place]) if place is not None else None
+    if not isinstance(posted, PostMessage) or (posted.author and isinstance(command, EditMessage)):
+        batch.take(command, ChangeQueue(command=command, deliver="", at=command.at))
+        return
+    changed = posted if isinstance(command, Withdraw) else msgspec.structs.replace(posted, parts=command.parts)
+    content = commands.digest(changed)
+    batch.take(command, ChangeQueue(command=command, deliver=posted.deliver, content=content, at=command.at))
+    if isinstance(command, Withdraw):
+        batch.consumed[command.message] = batch.settled[command.message] = batch.consumed[command.submission]
+    elif place is not None:
+        edited = Edited(submission_id=command.message, digest=content, body=commands.encode(changed))
+        batch.edited[command.message] = edited
+        rows[place] = msgspec.structs.replace(rows[place], digest=edited.digest, body=edited.body)
+
+
+def _waits(row: InboxRow, batch: Batch) -> bool:
+    return not is_control(row) and row.submission_id not in batch.consumed

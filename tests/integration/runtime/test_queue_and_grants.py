@@ -1,0 +1,170 @@
+"""What people do to waiting messages, notes, and calls that they grant for a whole session."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure import Agent, ApprovalRequested, FunctionModel, ModelRequest, Reply, Runtime, ToolCall, TurnEnded, tool
+from perdure.core.errors import StaleRequest
+from perdure.testing.clock import VirtualClock
+
+from .test_verify import problems_in
+
+
+@pytest.fixture
+async def runtime() -> AsyncIterator[Runtime]:
+    async with perdure.open("memory://", clock=VirtualClock(auto=True)) as opened:
+        yield opened
+        assert await problems_in(opened.store) == []
+
+
+@tool
+async def pay(cents: int) -> str:
+    """Pay."""
+    return f"paid {cents}"
+
+
+def payer(asked: list[ModelRequest] | None = None) -> Agent:
+    def answer(request: ModelRequest) -> Reply:
+        if asked is not None:
+            asked.append(request)
+        last = request.messages[-1]
+        return (
+            Reply(tool_calls=[ToolCall("pay", {"cents": int(last.text)})]) if last.role == "user" and last.text.isdigit() else Reply("ok")
+        )
+
+    return Agent("payer", model=FunctionModel(answer), tools=[pay], approve=["pay"])
+
+
+async def until(runtime: Runtime, agent: Agent, kind: type[Any], *, after: int = 0) -> Any:
+    async with runtime.session("s", agent) as session:
+        async for event in session.events(after=after):
+            if isinstance(event, kind):
+                return event
+    raise AssertionError("the stream ended before that")
+
+
+async def park(runtime: Runtime, agent: Agent) -> ApprovalRequested:
+    await runtime.sessions.send("s", "5", submission="first", agent=agent.name)
+    return await until(runtime, agent, ApprovalRequested)
+
+
+@pytest.mark.spec("S2-037")
+async def test_a_waiting_message_is_edited_in_place_and_its_boundary_stays(runtime: Runtime) -> None:
+    asked: list[ModelRequest] = []
+    agent = payer(asked)
+    request = await park(runtime, agent)
+    for name in ("a", "b", "c"):
+        await runtime.sessions.send("s", name, submission=name)
+    await runtime.sessions.edit("s", "b", "B, better")
+    await runtime.sessions.approve("s", request.request_id)
+    await runtime.recover([agent])
+    texts = [message.text for message in await runtime.sessions.history("s") if message.role == "user"]
+    assert texts == ["5", "a", "B, better", "c"]
+
+
+async def test_a_withdrawn_message_is_never_delivered_and_its_id_stays_used(runtime: Runtime) -> None:
+    agent = payer()
+    request = await park(runtime, agent)
+    await runtime.sessions.send("s", "a", submission="a")
+    await runtime.sessions.withdraw("s", "a")
+    again = await runtime.sessions.send("s", "a", submission="a")
+    assert again.duplicate
+    await runtime.sessions.approve("s", request.request_id)
+    await runtime.recover([agent])
+    assert [message.text for message in await runtime.sessions.history("s") if message.role == "user"] == ["5"]
+    with pytest.raises(perdure.SubmissionRejected, match="withdrawn"):
+        await runtime.run(agent, "a", session="s", submission="a")
+
+
+@pytest.mark.parametrize("change", ["edit", "withdraw"])
+async def test_a_delivered_message_can_not_be_changed_any_more(runtime: Runtime, change: str) -> None:
+    agent = payer()
+    await park(runtime, agent)
+    if change == "edit":
+        await runtime.sessions.edit("s", "first", "6")
+    else:
+        await runtime.sessions.withdraw("s", "first")
+    refused: Any = (await runtime.sessions.entries("s"))[-1]
+    assert (refused.kind, refused.failure.code) == ("submission_refused", "delivered")
+
+
+@pytest.mark.spec("S2-038")
+async def test_a_message_of_another_author_can_not_be_edited(runtime: Runtime) -> None:
+    agent = payer()
+    await park(runtime, agent)
+    await runtime.sessions.send("s", "from a robot", submission="r", author="robot")
+    await runtime.sessions.edit("s", "r", "from a person")
+    refused: Any = (await runtime.sessions.entries("s"))[-1]
+    assert refused.kind == "submission_refused"
+
+
+async def test_an_empty_edit_changes_nothing(runtime: Runtime) -> None:
+    agent = payer()
+    await park(runtime, agent)
+    await runtime.sessions.send("s", "a", submission="a")
+    with pytest.raises(perdure.InvalidMessage):
+        await runtime.sessions.edit("s", "a", "  ")
+
+
+async def test_a_granted_call_runs_again_without_asking_and_another_one_asks(runtime: Runtime) -> None:
+    agent = payer()
+    request = await park(runtime, agent)
+    await runtime.sessions.grant("s", request.request_id, actor="ann")
+    await runtime.recover([agent])
+    assert (await runtime.run(agent, "5", session="s")).tool_calls == 1
+    (grant,) = await runtime.sessions.grants("s")
+    assert grant.name == "pay"
+    await runtime.sessions.send("s", "6", submission="other")
+    before = (await runtime.sessions.info("s")).version
+    asked = await until(runtime, agent, (ApprovalRequested, TurnEnded), after=before)  # type: ignore[arg-type]
+    assert isinstance(asked, ApprovalRequested)
+
+
+async def test_a_revoked_grant_asks_again(runtime: Runtime) -> None:
+    agent = payer()
+    request = await park(runtime, agent)
+    await runtime.sessions.grant("s", request.request_id)
+    await runtime.recover([agent])
+    (grant,) = await runtime.sessions.grants("s")
+    await runtime.sessions.revoke("s", grant.id)
+    assert await runtime.sessions.grants("s") == ()
+    await runtime.sessions.send("s", "5", submission="again")
+    before = (await runtime.sessions.info("s")).version
+    event = await until(runtime, agent, (ApprovalRequested, TurnEnded), after=before)  # type: ignore[arg-type]
+    assert isinstance(event, ApprovalRequested)
+
+
+async def test_a_used_approval_does_not_come_back_to_life(runtime: Runtime) -> None:
+    agent = payer()
+    request = await park(runtime, agent)
+    await runtime.sessions.approve("s", request.request_id)
+    with pytest.raises(StaleRequest):
+        await runtime.sessions.approve("s", request.request_id)
+
+
+async def test_a_note_reaches_the_model_once_and_stays_in_its_context(runtime: Runtime) -> None:
+    asked: list[ModelRequest] = []
+    agent = payer(asked)
+    await runtime.run(agent, "hello", session="s")
+    await runtime.sessions.note("s", "the shop closes at six", submission="n1")
+    assert (await runtime.sessions.note("s", "the shop closes at six", submission="n1")).duplicate
+    await runtime.run(agent, "and now", session="s")
+    texts = [message.text for message in asked[-1].messages]
+    assert texts == ["hello", "ok", "[note] the shop closes at six", "and now"]
+    assert [message.text for message in await runtime.sessions.history("s")] == ["hello", "ok", "and now", "ok"]
+
+
+async def test_a_note_given_while_calls_are_open_comes_after_their_results(runtime: Runtime) -> None:
+    asked: list[ModelRequest] = []
+    agent = payer(asked)
+    request = await park(runtime, agent)
+    await runtime.sessions.note("s", "careful")
+    await runtime.sessions.approve("s", request.request_id)
+    await runtime.recover([agent])
+    assert [message.role for message in asked[-1].messages] == ["user", "assistant", "tool", "user"]
+    assert asked[-1].messages[-1].text == "[note] careful"
