@@ -168,6 +168,26 @@ class Life:
 
         return bool(await self.watch(look))
 
+    async def settled(self, *submissions: str, session: str = "s") -> None:
+        """Work on a session until these submissions are settled."""
+
+        async def look() -> bool:
+            head = await self.runtime.store.load(session)
+            rows = [await self.runtime.store.submission(head.row.no, submission) for submission in submissions] if head is not None else []
+            return bool(rows) and all(row is not None and row.settled_seq is not None for row in rows)
+
+        async with self.runtime.session(session, self.agent):
+            while not await look():
+                await self.clock.sleep_until(self.clock.now() + 100)
+
+    async def until_alone(self) -> None:
+        """Wait until every other actor has come to its end."""
+
+        async def never() -> bool:
+            return False
+
+        await self.watch(never)
+
     async def until_stored(self, kind: str, *, session: str = "s", count: int = 1) -> bool:
         """Wait until the journal holds so many entries of a kind."""
 

@@ -43,10 +43,12 @@ class World:
     """Where a scenario's tools and models act, and where a process can be killed while they do.
 
     `act` is an effect: it is recorded for good, and has a point before and after it at which the process may die. `point` is such a
-    moment anywhere else. `until` / `reached` let tools, models and scripts wait for each other; what was reached stays reached.
+    moment anywhere else. `until` / `reached` let tools, models and scripts wait for each other; what was reached stays reached. ``memory`` is whatever
+    else the world has to remember.
     """
 
     effects: list[Effect] = field(default_factory=list)
+    memory: dict[str, Any] = field(default_factory=dict)
     visit: Callable[[Point], Any] | None = None
     _reached: dict[str, asyncio.Event] = field(default_factory=dict)
 

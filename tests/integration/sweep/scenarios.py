@@ -1,0 +1,833 @@
+"""The scenarios of the sweep: each must end the same wherever its process dies, but for what is written down beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from perdure import (
+    Agent,
+    Done,
+    Limits,
+    ModelRequest,
+    NotDone,
+    ProviderUnavailable,
+    Reply,
+    Text,
+    ToolCall,
+    ToolCallResponse,
+    ToolContext,
+    ToolError,
+    Unknown,
+    Usage,
+    tool,
+)
+from perdure.testing import Ending, Life, Loss, Scenario, World
+
+USAGE = Usage(input_tokens=100, output_tokens=7, cache_read_tokens=3)
+UNKNOWN = "execution interrupted; result unknown after restart"
+
+
+def call(name: str, **arguments: Any) -> ToolCall:
+    return ToolCall(name=name, arguments=arguments)
+
+
+def asks(*calls: ToolCall, text: str = "") -> Reply:
+    return Reply(text, tool_calls=calls, usage=USAGE)
+
+
+def says(text: str) -> Reply:
+    return Reply(text, usage=USAGE)
+
+
+async def one_question(life: Life) -> None:
+    await life.run("Please.", submission="m1")
+
+
+def charging(world: World, **options: Any) -> Any:
+    @tool(**{"effect": "external", **options})
+    async def charge(ctx: ToolContext, cents: int) -> str:
+        await world.act(ctx, "charge", cents)
+        return f"charged {cents}"
+
+    return charge
+
+
+def looking(world: World, **options: Any) -> Any:
+    @tool(**{"effect": "pure", **options})
+    async def look(ctx: ToolContext, place: str) -> str:
+        await world.act(ctx, "look", place, effect="pure")
+        return f"nothing at {place}"
+
+    return look
+
+
+def putting(world: World, **options: Any) -> Any:
+    @tool(**{"effect": "idempotent", **options})
+    async def put(ctx: ToolContext, value: int) -> str:
+        await world.act(ctx, "put", value, effect="idempotent")
+        return f"put {value}"
+
+    return put
+
+
+# ------------------------------------------------------------------------------------------------------- answers and tools
+
+
+def plain() -> Scenario:
+    return Scenario(
+        name="plain answer",
+        agent=lambda world: Agent("a", model=world.model([says("Hello there.")])),
+        script=one_question,
+        commits=2,
+        sends=1,
+    )
+
+
+def three_steps(effect: str) -> Scenario:
+    make = {"external": (charging, "charge", "cents"), "pure": (looking, "look", "place"), "idempotent": (putting, "put", "value")}[effect]
+
+    def agent(world: World) -> Agent:
+        values: list[Any] = ["here", "there", "elsewhere"] if effect == "pure" else [1, 2, 3]
+        steps = [asks(call(make[1], **{make[2]: value}), text="One moment.") for value in values]
+        return Agent("a", model=world.model([*steps, says("Done.")]), tools=[make[0](world)])
+
+    return Scenario(name=f"three-step loop of {effect} tools", agent=agent, script=one_question, commits=8, sends=1)
+
+
+def parallel() -> Scenario:
+    def agent(world: World) -> Agent:
+        steps = [asks(call("charge", cents=1), call("look", place="x"), call("put", value=2), call("charge", cents=3)), says("All done.")]
+        return Agent("a", model=world.model(steps), tools=[charging(world), looking(world), putting(world)])
+
+    return Scenario(name="parallel tools", agent=agent, script=one_question, sends=1)
+
+
+def exclusive() -> Scenario:
+    def agent(world: World) -> Agent:
+        calls = asks(call("look", place="a"), call("charge", cents=1), call("look", place="b"), call("charge", cents=2))
+        return Agent("a", model=world.model([calls, says("All done.")]), tools=[charging(world, exclusive=True), looking(world)])
+
+    return Scenario(name="exclusive tools", agent=agent, script=one_question)
+
+
+def failing() -> Scenario:
+    def agent(world: World) -> Agent:
+        @tool(effect="external")
+        async def refuse(ctx: ToolContext, why: str) -> str:
+            await world.point("effect", "refuse", "before")
+            raise ToolError(f"no: {why}")
+
+        @tool(effect="pure")
+        async def divide(ctx: ToolContext, number: int) -> float:
+            await world.point("effect", "divide", "before")
+            return 1 / number
+
+        steps = [
+            asks(call("refuse", why="closed")),
+            asks(call("divide", number=0), call("refuse", why="still closed")),
+            asks(call("divide", number="many"), call("vanished")),
+            says("It can't be done."),
+        ]
+        return Agent("a", model=world.model(steps), tools=[refuse, divide])
+
+    return Scenario(name="failing tools and calls that can't be made", agent=agent, script=one_question)
+
+
+def raising() -> Scenario:
+    """An external tool that raises anything but `ToolError` leaves its outcome unknown while the process lives, too."""
+
+    def agent(world: World) -> Agent:
+        @tool(effect="external")
+        async def explode(ctx: ToolContext) -> str:
+            await world.act(ctx, "explode")
+            raise OSError("the line is dead")
+
+        return Agent("a", model=world.model([asks(call("explode")), says("I don't know.")]), tools=[explode])
+
+    return Scenario(name="external tool that raises", agent=agent, script=one_question)
+
+
+def model_retry() -> Scenario:
+    def agent(world: World) -> Agent:
+        def unreliable(request: ModelRequest) -> Reply:
+            # It fails while it must: how often it was asked is a matter of the outside world.
+            failures.append(request.step)
+            if len(failures) < 3:
+                raise ProviderUnavailable("try again", retry_after=20.0 if len(failures) == 1 else None)
+            return says("At last.")
+
+        failures: list[int] = world.memory.setdefault("failures", [])
+        return Agent("a", model=world.model([unreliable]))
+
+    return Scenario(name="model retry", agent=agent, script=one_question)
+
+
+def model_fails() -> Scenario:
+    def agent(world: World) -> Agent:
+        def broken(request: ModelRequest) -> Reply:
+            raise ProviderUnavailable("down for good")
+
+        return Agent("a", model=world.model([asks(call("put", value=1)), broken]), tools=[putting(world)])
+
+    return Scenario(name="model that fails for good", agent=agent, script=one_question)
+
+
+def stored_part() -> Scenario:
+    def agent(world: World) -> Agent:
+        @tool(effect="external")
+        async def fetch(ctx: ToolContext, length: int) -> str:
+            await world.act(ctx, "fetch", length)
+            return "x" * length
+
+        long = "a long answer " * 4000
+        steps = [Reply("think " * 8000, tool_calls=[call("fetch", length=50_000)], usage=USAGE), says(long)]
+        return Agent("a", model=world.model(steps), tools=[fetch], instructions="i" * 40_000)
+
+    async def script(life: Life) -> None:
+        await life.run("question " * 5000, submission="m1")
+
+    return Scenario(name="parts that are set aside", agent=agent, script=script)
+
+
+# --------------------------------------------------------------------------------------------------------------- approvals
+
+
+def approval(decision: str, **options: Any) -> Scenario:
+    def agent(world: World) -> Agent:
+        steps = [asks(call("charge", cents=500), call("look", place="till")), says("Well then.")]
+        return Agent("a", model=world.model(steps), tools=[charging(world), looking(world)], approve=["charge"])
+
+    async def person(life: Life) -> None:
+        await life.answer(decision, submission="answer-1", **options)
+
+    edited = options.get("arguments", {}).get("cents")
+    name = f"approval: {decision}" + (f" with {edited!r} instead" if edited is not None else "")
+    return Scenario(name=name, agent=agent, script=one_question, actors={"person": person})
+
+
+def approval_timeout() -> Scenario:
+    def agent(world: World) -> Agent:
+        steps = [asks(call("charge", cents=500)), says("Nobody was there.")]
+        return Agent("a", model=world.model(steps), tools=[charging(world)], approve=["charge"], approval_timeout=3600)
+
+    return Scenario(name="approval that nobody gives", agent=agent, script=one_question)
+
+
+def approval_interrupted() -> Scenario:
+    def agent(world: World) -> Agent:
+        return Agent("a", model=world.model([asks(call("charge", cents=500)), says("unused")]), tools=[charging(world)], approve=["charge"])
+
+    async def person(life: Life) -> None:
+        if await life.until_stored("request_opened"):
+            await life.runtime.sessions.interrupt("s", submission="interrupt-1")
+
+    return Scenario(name="approval: interrupted", agent=agent, script=one_question, actors={"person": person})
+
+
+def two_approvals() -> Scenario:
+    """A batch with two questions, answered one after the other by two people."""
+
+    def agent(world: World) -> Agent:
+        steps = [asks(call("charge", cents=1), call("charge", cents=2)), says("Well then.")]
+        return Agent("a", model=world.model(steps), tools=[charging(world)], approve=["charge"])
+
+    async def two(life: Life) -> None:
+        await life.until_stored("request_closed")
+        await life.answer("deny", submission="answer-2", reason="too much")
+
+    async def one(life: Life) -> None:
+        await life.answer("approve", submission="answer-1")
+
+    return Scenario(name="two approvals in one batch", agent=agent, script=one_question, actors={"one": one, "two": two})
+
+
+def callable_policy() -> Scenario:
+    """The receipt of the model call is committed alone before the user's policy runs."""
+
+    def agent(world: World) -> Agent:
+        async def policy(asked: Any) -> str:
+            await world.point("policy", asked.name, "before")
+            return {1: "allow", 2: "ask", 3: "deny"}[asked.arguments["cents"]]
+
+        steps = [asks(call("charge", cents=1)), asks(call("charge", cents=2), call("charge", cents=3)), says("Well then.")]
+        return Agent("a", model=world.model(steps), tools=[charging(world)], approve=policy)
+
+    async def person(life: Life) -> None:
+        await life.answer("approve", submission="answer-1")
+
+    return Scenario(name="policy that is a function", agent=agent, script=one_question, actors={"person": person})
+
+
+# ---------------------------------------------------------------------------------------------- messages, steers, interrupts
+
+
+def queued() -> Scenario:
+    """A message that comes while the session works begins a turn of its own afterwards."""
+
+    def agent(world: World) -> Agent:
+        @tool(effect="pure")
+        async def wait(ctx: ToolContext) -> str:
+            world.reached("working")
+            await world.until("second sent")
+            return "waited"
+
+        return Agent("a", model=world.model([asks(call("wait")), says("First."), says("Second.")]), tools=[wait])
+
+    async def script(life: Life) -> None:
+        async with life.runtime.session("s", life.agent) as session:
+            await session.send("one", submission="m1")
+            await life.world.until("working")
+            await session.send("two", submission="m2", deliver="queue")
+            life.world.reached("second sent")
+            await life.settled("m1", "m2")
+
+    return Scenario(name="message while busy", agent=agent, script=script, sends=2)
+
+
+def steered() -> Scenario:
+    """A steer that comes while a tool runs joins before the next model call."""
+
+    def agent(world: World) -> Agent:
+        @tool(effect="pure")
+        async def wait(ctx: ToolContext) -> str:
+            world.reached("working")
+            await world.until("steered")
+            return "waited"
+
+        return Agent("a", model=world.model([asks(call("wait")), says("As you wish.")]), tools=[wait])
+
+    async def script(life: Life) -> None:
+        async with life.runtime.session("s", life.agent) as session:
+            await session.send("one", submission="m1")
+            await life.world.until("working")
+            await session.send("and mind the step", submission="steer-1", deliver="steer")
+            life.world.reached("steered")
+            await life.settled("m1", "steer-1")
+
+    return Scenario(name="steer while a tool runs", agent=agent, script=script, sends=2)
+
+
+def steered_at_the_end() -> Scenario:
+    """A steer that comes during the last model call beats the turn's end."""
+
+    def agent(world: World) -> Agent:
+        async def last(request: ModelRequest) -> Reply:
+            world.reached("answering")
+            await world.until("steered")
+            return says("Done.")
+
+        return Agent("a", model=world.model([last, says("Really done.")]))
+
+    async def script(life: Life) -> None:
+        async with life.runtime.session("s", life.agent) as session:
+            await session.send("one", submission="m1")
+            await life.world.until("answering")
+            await session.send("one more thing", submission="steer-1", deliver="steer")
+            life.world.reached("steered")
+            await life.settled("m1", "steer-1")
+
+    def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> tuple[Ending, ...]:
+        # A model call that has to be made again takes the steer in first, as any call does.
+        session = undisturbed.sessions["s"]
+        question, answer, steer, _ = session.transcript
+        known = (100, 7, 3, 0, 0)
+        earlier = replace(
+            session,
+            transcript=(question, steer, answer),
+            outcomes={"m1": ("turn_completed", "Done.", "", "", 1, 0, known)},
+            known=known,
+        )
+        return undisturbed, undisturbed.change("s", earlier)
+
+    return Scenario(name="steer during the last model call", agent=agent, script=script, expect=expect)
+
+
+def steer_of_an_ended_turn() -> Scenario:
+    """A steer whose turn is interrupted first becomes a turn of its own."""
+
+    def agent(world: World) -> Agent:
+        async def play(request: ModelRequest) -> Reply:
+            if request.messages[-1].text == "one":
+                world.reached("answering")
+                await world.until("never")
+            return says("A turn of its own.")
+
+        return Agent("a", model=world.model([play, play]))
+
+    async def script(life: Life) -> None:
+        async with life.runtime.session("s", life.agent) as session:
+            await session.send("one", submission="m1")
+            await life.world.until("answering")
+            await session.interrupt(submission="interrupt-1")
+            await session.send("too late", submission="steer-1", deliver="steer")
+            await life.settled("m1", "steer-1")
+
+    return Scenario(name="steer of a turn that was interrupted", agent=agent, script=script)
+
+
+def interrupted_in_model() -> Scenario:
+    """The model never answers; the interrupt ends the turn, and the message behind it gets its own."""
+
+    def agent(world: World) -> Agent:
+        async def play(request: ModelRequest) -> Reply:
+            if request.messages[-1].text == "one":
+                world.reached("there")
+                await world.until("never")
+            return says("Second.")
+
+        return Agent("a", model=world.model([play]))
+
+    async def script(life: Life) -> None:
+        async with life.runtime.session("s", life.agent) as session:
+            await session.send("one", submission="m1")
+            await life.world.until("there")
+            await session.interrupt(submission="interrupt-1")
+            await session.send("two", submission="m2")
+            await life.settled("m1", "m2")
+
+    return Scenario(name="interrupted while the model answers", agent=agent, script=script)
+
+
+def interrupted_in_tools() -> Scenario:
+    """What an interrupt cuts off is told as unknown, and a call that harms nobody as interrupted."""
+
+    def agent(world: World) -> Agent:
+        @tool(effect="external")
+        async def charge(ctx: ToolContext, cents: int) -> str:
+            await world.act(ctx, "charge", cents)
+            world.reached("there")
+            await world.until("never")
+            return "unused"
+
+        @tool(effect="pure")
+        async def look(ctx: ToolContext) -> str:
+            await world.until("never")
+            return "unused"
+
+        def play(request: ModelRequest) -> Reply:
+            return asks(call("charge", cents=5), call("look")) if request.messages[-1].text == "one" else says("Second.")
+
+        return Agent("a", model=world.model([play, play]), tools=[charge, look])
+
+    async def script(life: Life) -> None:
+        async with life.runtime.session("s", life.agent) as session:
+            await session.send("one", submission="m1")
+            if await charged_or_cut_off(life):
+                await session.interrupt(submission="interrupt-1")
+            await session.send("two", submission="m2")
+            await life.settled("m1", "m2")
+
+    async def charged_or_cut_off(life: Life) -> bool:
+        """Until the payment was made, or, in a later life, was given up."""
+        while not life.world.effects:
+            head = await life.runtime.store.load("s")
+            assert head is not None
+            if await life.runtime.store.effects(head.row.no, state="uncertain"):
+                return True
+            await life.clock.sleep_until(life.clock.now() + 50)
+        return True
+
+    def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> tuple[Ending, ...]:
+        told = undisturbed
+        if any(loss.effects for loss in losses):
+            told = told.change("s", told.sessions["s"].with_response("call_0_0", UNKNOWN))
+            told = replace(told, optional=told.effects)
+        # The interrupt may be taken up before the harmless call could start again: it was cut off by the restart.
+        waiting = told.change("s", told.sessions["s"].with_response("call_0_1", "execution interrupted; result unknown"))
+        return told, waiting
+
+    return Scenario(name="interrupted while tools run", agent=agent, script=script, expect=expect)
+
+
+def interrupted_while_idle() -> Scenario:
+    """There is nothing to interrupt, and the journal says so."""
+
+    async def script(life: Life) -> None:
+        await life.run("Please.", submission="m1")
+        await life.runtime.sessions.interrupt("s", submission="interrupt-1")
+
+    return replace(plain(), name="interrupted while idle", script=script, commits=None, sends=None)
+
+
+# ------------------------------------------------------------------------------------------------------------ several runners
+
+
+def two_runners() -> Scenario:
+    """Two processes want the same turns; one at a time has them, and both hear the same."""
+
+    def agent(world: World) -> Agent:
+        steps = [asks(call("charge", cents=1)), says("First."), asks(call("charge", cents=2)), says("Second.")]
+        return Agent("a", model=world.model(steps), tools=[charging(world)])
+
+    async def script(life: Life) -> None:
+        first = await life.run("one", submission="m1")
+        second = await life.run("two", submission="m2")
+        assert (first.output, second.output) == ("First.", "Second.")
+
+    return Scenario(name="two runners", agent=agent, script=script, actors={"other": script})
+
+
+def closed_in_mid_turn(effect: str) -> Scenario:
+    """A process is asked to stop while a tool runs, lets go, and another goes on."""
+
+    def agent(world: World) -> Agent:
+        @tool(effect=effect)  # type: ignore[arg-type]
+        async def work(ctx: ToolContext) -> str:
+            if effect == "external":
+                await world.act(ctx, "work")
+            world.reached("working")
+            await world.until("closed")
+            return "worked"
+
+        return Agent("a", model=world.model([asks(call("work")), says("Done.")]), tools=[work])
+
+    async def script(life: Life) -> None:
+        async with life.runtime.session("s", life.agent) as session:
+            await session.send("one", submission="m1")
+            await life.watch(lambda: working(life))
+
+    async def working(life: Life) -> bool:
+        head = await life.runtime.store.load("s")
+        assert head is not None
+        started = await life.runtime.store.entries(head.row.no, kinds=("operation_started",))
+        return len(started) > 1
+
+    async def successor(life: Life) -> None:
+        await life.until_alone()
+        life.world.reached("closed")
+        result = await life.run("one", submission="m1")
+        assert result.output == "Done."
+
+    def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> tuple[Ending, ...]:
+        if effect != "external" or not losses:
+            return (undisturbed,)
+        # Whoever died before it could close in order leaves the words of a restart, or a call that the successor makes.
+        ending = replace(undisturbed, optional=undisturbed.effects)
+        session = undisturbed.sessions["s"]
+        told = ending.change("s", session.with_response("call_0_0", UNKNOWN))
+        return ending, told, ending.change("s", session.with_response("call_0_0", "worked", is_error=False))
+
+    return Scenario(
+        name=f"closed in mid-turn, {effect} tool",
+        agent=agent,
+        script=script,
+        actors={"successor": successor},
+        expect=expect,
+        close_grace=0.0,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------------- limits
+
+
+def limited(**limits: int) -> Scenario:
+    def agent(world: World) -> Agent:
+        steps = [
+            asks(call("charge", cents=1)),
+            asks(call("charge", cents=2), call("charge", cents=3)),
+            asks(call("charge", cents=4)),
+            says("-"),
+        ]
+        return Agent("a", model=world.model(steps), tools=[charging(world)], limits=Limits(**limits))
+
+    return Scenario(name=f"limit of {', '.join(limits)}", agent=agent, script=one_question)
+
+
+# ------------------------------------------------------------------------------------------------------------ uncertain effects
+
+
+def guarded(decision: str) -> Scenario:
+    """A model that repeats a call of unknown outcome makes the guard ask a person."""
+
+    def agent(world: World) -> Agent:
+        def after(request: ModelRequest) -> Reply:
+            response: Any = request.messages[-1].parts[0]
+            return asks(call("charge", cents=5)) if response.is_error else says("Paid.")
+
+        return Agent("a", model=world.model([asks(call("charge", cents=5)), after, says("I leave it.")]), tools=[charging(world)])
+
+    async def person(life: Life) -> None:
+        await life.answer(decision, submission="answer-1")
+
+    def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> Ending | tuple[Ending, ...]:
+        effects = [operation for loss in losses for _, operation in loss.effects]
+        if not effects:
+            return undisturbed
+        session = undisturbed.sessions["s"].with_response("call_0_0", UNKNOWN)
+        question, ask, told, _ = session.transcript
+        again = call_message(("call_1_0", "charge", {"cents": 5}))
+        denied = decision == "deny" or len(effects) > 1
+        words = "not executed: a person denied it" if decision == "deny" else UNKNOWN if denied else "charged 5"
+        response = response_message("call_1_0", "charge", words, is_error=denied)
+        answer = text_message("I leave it.")
+        known = (300, 21, 9, 0, 0)
+        after = replace(
+            session,
+            transcript=(question, ask, told, again, response, answer),
+            outcomes={"m1": ("turn_completed", "I leave it.", "", "", 3, 2, known)},
+            known=known,
+        )
+        ((where, turn, _),) = undisturbed.effects
+        second = frozenset({(where, turn, "call_1_0:charge:5")}) if decision == "approve" else frozenset()
+        optional = undisturbed.effects | (second if denied else frozenset())
+        return replace(undisturbed.change("s", after), effects=undisturbed.effects | second, optional=optional)
+
+    return Scenario(
+        name=f"guard after an uncertain effect, {decision}", agent=agent, script=one_question, actors={"person": person}, expect=expect
+    )
+
+
+def call_message(*calls: tuple[str, str, Any]) -> tuple[str, tuple[Any, ...]]:
+    return "assistant", tuple(ToolCall(id=identity, name=name, arguments=arguments) for identity, name, arguments in calls)
+
+
+def response_message(identity: str, name: str, response: Any, *, is_error: bool) -> tuple[str, tuple[Any, ...]]:
+    return "tool", (ToolCallResponse(id=identity, name=name, response=response, is_error=is_error),)
+
+
+def text_message(text: str) -> tuple[str, tuple[Any, ...]]:
+    return "assistant", (Text(text),)
+
+
+def asked_when_uncertain(decision: str) -> Scenario:
+    """Nobody but a person can tell what became of the call, and the turn waits for it."""
+
+    def agent(world: World) -> Agent:
+        steps = [asks(call("charge", cents=5)), says("Well then.")]
+        return Agent("a", model=world.model(steps), tools=[charging(world, on_uncertain="ask")])
+
+    async def person(life: Life) -> None:
+        # Nobody says "it didn't happen, try again" without having looked; and a second attempt can be cut off as the first was.
+        for number in (1, 2):
+            submission, honest = f"answer-{number}", decision
+            if await life.until_stored("request_opened", count=number) and decision == "retry" and life.world.effects:
+                honest = "settle"
+            options = {"result": "charged by hand"} if honest == "settle" else {}
+            life.world.memory.setdefault(submission, (honest, options))
+            honest, options = life.world.memory[submission]
+            await life.answer(honest, submission=submission, kind="uncertain", **options)
+
+    def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> tuple[Ending, ...]:
+        effects = [operation for loss in losses for _, operation in loss.effects]
+        if not effects:
+            return (undisturbed,)
+        optional = replace(undisturbed, optional=undisturbed.effects)
+        session = undisturbed.sessions["s"]
+        by_hand = optional.change("s", session.with_response("call_0_0", "charged by hand", is_error=False))
+        denied = optional.change("s", session.with_response("call_0_0", "execution interrupted; result unknown"))
+        match decision:
+            case "settle":
+                return (by_hand,)
+            case "deny":
+                return (denied,)
+            case _:
+                return by_hand, optional
+
+    return Scenario(name=f"uncertain effect, asked, {decision}", agent=agent, script=one_question, actors={"person": person}, expect=expect)
+
+
+def reconciled(answer: str) -> Scenario:
+    """The tool itself can tell what became of a call, or says that nobody can."""
+
+    def agent(world: World) -> Agent:
+        async def find(ctx: ToolContext, cents: int) -> Any:
+            await world.point("reconcile", "charge", "before")
+            if answer == "unknown":
+                return Unknown()
+            return Done(f"charged {cents}") if world.did(ctx.idempotency_key) else NotDone()
+
+        steps = [asks(call("charge", cents=5), call("look", place="till")), asks(call("charge", cents=6)), says("Well then.")]
+        return Agent("a", model=world.model(steps), tools=[charging(world, reconcile=find), looking(world)])
+
+    def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> Ending:
+        ending = undisturbed
+        if answer == "unknown":
+            for loss in losses:
+                for session_id, operation in loss.effects:
+                    told = ending.sessions[session_id].with_response(operation.plan.call, UNKNOWN)
+                    ending = replace(ending.change(session_id, told), optional=ending.effects)
+        return ending
+
+    return Scenario(name=f"reconciled effect, {answer}", agent=agent, script=one_question, expect=expect)
+
+
+def closed_while_reconciling() -> Scenario:
+    """A process is asked to stop while a tool is asked what became of its call; the next one asks again."""
+
+    def agent(world: World) -> Agent:
+        async def find(ctx: ToolContext, cents: int) -> Any:
+            world.reached("asked")
+            await world.until("closed")
+            return Done(f"charged {cents}") if world.did(ctx.idempotency_key) else NotDone()
+
+        @tool(effect="external", reconcile=find, timeout=30)
+        async def charge(ctx: ToolContext, cents: int) -> str:
+            await world.act(ctx, "charge", cents)
+            await world.until("never")
+            return "unused"
+
+        return Agent("a", model=world.model([asks(call("charge", cents=5)), says("Well then.")]), tools=[charge])
+
+    async def script(life: Life) -> None:
+        async with life.runtime.session("s", life.agent) as session:
+            await session.send("one", submission="m1")
+            await life.world.until("asked")
+
+    async def successor(life: Life) -> None:
+        await life.until_alone()
+        life.world.reached("closed")
+        await life.run("one", submission="m1")
+
+    return Scenario(name="closed while a call is reconciled", agent=agent, script=script, actors={"successor": successor}, close_grace=0.0)
+
+
+def reconciled_live() -> Scenario:
+    """A call that takes too long is reconciled while the process lives."""
+
+    def agent(world: World) -> Agent:
+        async def find(ctx: ToolContext, cents: int) -> Any:
+            await world.point("reconcile", "charge", "before")
+            return Done(f"charged {cents}") if world.did(ctx.idempotency_key) else NotDone()
+
+        @tool(effect="external", reconcile=find, timeout=30)
+        async def charge(ctx: ToolContext, cents: int) -> str:
+            await world.act(ctx, "charge", cents)
+            await world.until("never")
+            return "unused"
+
+        return Agent("a", model=world.model([asks(call("charge", cents=5)), says("Well then.")]), tools=[charge])
+
+    return Scenario(name="reconciled after a timeout", agent=agent, script=one_question)
+
+
+def stopped(kind: str) -> Scenario:
+    """With ``on_restart="stop"`` a restart ends the turn that it cut off, in words that tell what is known."""
+
+    def agent(world: World) -> Agent:
+        steps = [asks(call("charge", cents=5), call("look", place="till")), says("Well then.")]
+        tools = [charging(world), looking(world)]
+        approve: Any = ["charge"] if kind == "approval" else ()
+        return Agent("a", model=world.model(steps), tools=tools, on_restart="stop", approve=approve)
+
+    async def person(life: Life) -> None:
+        if kind == "approval":
+            await life.answer("approve", submission="answer-1")
+
+    def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> Ending:
+        session = undisturbed.sessions["s"]
+        for loss in losses:
+            if not loss.lost.get("s") and loss.phases.get("s") != "tools":
+                continue
+            steps = {operation.id.split(".")[1] for operation in loss.lost["s"]}
+            models = any(operation.plan.kind == "model" for operation in loss.lost["s"])
+            step = int(max(steps, default="0"))
+            told = session
+            tool_calls = 0 if models and not step else 2
+            if not models:
+                calls = {operation.plan.call for operation in loss.lost["s"]}
+                for identity in ("call_0_0", "call_0_1"):
+                    told = told.with_response(identity, UNKNOWN if identity in calls else "not executed")
+            length = (1 if models else 3) + 2 * step * models
+            answers = (0 if models else 1) + step * models
+            known = tuple(answers * value for value in (100, 7, 3, 0, 0))
+            ending = replace(
+                told,
+                transcript=told.transcript[:length],
+                outcomes={"m1": ("turn_aborted", "", "restart", "", answers, tool_calls, known)},
+                known=known,
+            )
+            return replace(undisturbed.change("s", ending), optional=undisturbed.effects)
+        return undisturbed
+
+    return Scenario(name=f'on_restart="stop", {kind}', agent=agent, script=one_question, actors={"person": person}, expect=expect)
+
+
+def late_receipt() -> Scenario:
+    """A provider reports by the callback token what nobody knew any more, and the model is told."""
+
+    def agent(world: World) -> Agent:
+        @tool(effect="external", timeout=60)
+        async def order(ctx: ToolContext, what: str) -> str:
+            world.memory["token"] = ctx.callback_token
+            await world.act(ctx, "order", what)
+            await world.until("never")
+            return "unused"
+
+        def again(request: ModelRequest) -> Reply:
+            known = any("is known now" in message.text and "delivered" in message.text for message in request.messages)
+            return says("It came." if known else "Nobody knows.")
+
+        return Agent("a", model=world.model([asks(call("order", what="tea")), says("No word yet."), again]), tools=[order])
+
+    async def script(life: Life) -> None:
+        await life.run("one", submission="m1")
+        await life.until_alone()
+        await life.run("two", submission="m2")
+
+    async def provider(life: Life) -> None:
+        if await life.until_stored("turn_completed") and "token" in life.world.memory:
+            await life.runtime.sessions.report(life.world.memory["token"], "delivered")
+
+    def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> tuple[Ending, ...]:
+        if not any(loss.effects for loss in losses):
+            return (undisturbed,)
+        session = undisturbed.sessions["s"].with_response("call_0_0", UNKNOWN)
+        ending = replace(undisturbed.change("s", session), optional=undisturbed.effects)
+        # Killed before the tool began, there is no token that anybody could have.
+        outcomes = dict(session.outcomes)
+        outcomes["m2"] = (outcomes["m2"][0], "Nobody knows.", *outcomes["m2"][2:])
+        silent = replace(session, transcript=(*session.transcript[:-1], text_message("Nobody knows.")), outcomes=outcomes)
+        return ending, ending.change("s", silent)
+
+    return Scenario(name="late receipt by callback token", agent=agent, script=script, actors={"provider": provider}, expect=expect)
+
+
+ALL: tuple[Callable[[], Scenario], ...] = (
+    plain,
+    lambda: three_steps("external"),
+    lambda: three_steps("pure"),
+    lambda: three_steps("idempotent"),
+    parallel,
+    exclusive,
+    failing,
+    raising,
+    model_retry,
+    model_fails,
+    stored_part,
+    lambda: approval("approve"),
+    lambda: approval("deny", reason="too much"),
+    lambda: approval("abort"),
+    lambda: approval("approve", arguments={"cents": 300}),
+    lambda: approval("approve", arguments={"cents": "no number"}),
+    approval_timeout,
+    approval_interrupted,
+    two_approvals,
+    callable_policy,
+    queued,
+    steered,
+    steered_at_the_end,
+    steer_of_an_ended_turn,
+    interrupted_in_model,
+    interrupted_in_tools,
+    interrupted_while_idle,
+    two_runners,
+    lambda: closed_in_mid_turn("pure"),
+    lambda: closed_in_mid_turn("external"),
+    lambda: limited(steps=2),
+    lambda: limited(tool_calls=2),
+    lambda: limited(tokens=250),
+    lambda: guarded("approve"),
+    lambda: guarded("deny"),
+    lambda: asked_when_uncertain("settle"),
+    lambda: asked_when_uncertain("retry"),
+    lambda: asked_when_uncertain("deny"),
+    lambda: reconciled("told"),
+    lambda: reconciled("unknown"),
+    reconciled_live,
+    closed_while_reconciling,
+    lambda: stopped("model and tools"),
+    lambda: stopped("approval"),
+    late_receipt,
+)

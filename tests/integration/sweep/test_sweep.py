@@ -1,0 +1,92 @@
+"""Every scenario ends the same wherever its process dies, and a sweep that shouldn't pass doesn't."""
+
+from __future__ import annotations
+
+import pytest
+
+from perdure import Agent, Reply, ToolCall, ToolContext, tool
+from perdure.testing import Life, Scenario, SweepFailed, World, sweep
+
+from . import scenarios
+
+SCENARIOS = {make().name: make for make in scenarios.ALL}
+every_scenario = pytest.mark.parametrize("name", SCENARIOS)
+
+ON_A_FILE = ("plain answer", "parallel tools", "approval: approve", "reconciled effect, told", "two runners")
+"""The scenarios that are swept on a real file, too, in the short form."""
+
+
+def test_no_two_scenarios_have_the_same_name() -> None:
+    assert len(SCENARIOS) == len(scenarios.ALL)
+
+
+@every_scenario
+async def test_a_death_at_any_point_changes_nothing_and_neither_does_a_second_one_right_after_it(name: str) -> None:
+    report = await sweep(SCENARIOS[name](), twice=1)
+    assert report.runs >= len(report.points)
+    assert {"before commit", "after commit", "before send", "after send"} <= set(report.hit)
+
+
+@every_scenario
+async def test_nothing_changes_either_if_the_death_is_only_noticed_when_the_lease_runs_out(name: str) -> None:
+    await sweep(SCENARIOS[name](), medium="silent")
+
+
+@pytest.mark.parametrize("name", ON_A_FILE)
+async def test_a_file_holds_what_memory_holds_wherever_the_process_dies(name: str) -> None:
+    await sweep(SCENARIOS[name](), medium="sqlite")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in ON_A_FILE])
+async def test_every_scenario_survives_every_death_on_a_file(name: str) -> None:
+    await sweep(SCENARIOS[name](), medium="sqlite")
+
+
+@pytest.mark.long
+@every_scenario
+async def test_two_deaths_at_any_two_points_change_nothing(name: str) -> None:
+    await sweep(SCENARIOS[name](), twice=1000)
+
+
+def careless(effect: str) -> Scenario:
+    """A tool that says it may be repeated and doesn't look at its key."""
+
+    def agent(world: World) -> Agent:
+        @tool(effect=effect)  # type: ignore[arg-type]
+        async def charge(ctx: ToolContext, cents: int) -> str:
+            await world.act(ctx, "charge", cents)
+            return "charged"
+
+        steps = [Reply(tool_calls=[ToolCall(name="charge", arguments={"cents": 5})]), Reply("Done.")]
+        return Agent("a", model=world.model(list(steps)), tools=[charge])
+
+    async def script(life: Life) -> None:
+        await life.run("Please.", submission="m1")
+
+    return Scenario(name="careless", agent=agent, script=script)
+
+
+async def test_a_tool_that_wrongly_claims_to_be_idempotent_is_found_out() -> None:
+    with pytest.raises(SweepFailed, match="was done 2 times under the key"):
+        await sweep(careless("idempotent"))
+
+
+async def test_a_script_that_sends_its_message_under_another_id_each_time_is_found_out() -> None:
+    async def script(life: Life) -> None:
+        await life.run("Please.", submission=f"m{life.number}")
+
+    with pytest.raises(SweepFailed, match="outcomes is"):
+        await sweep(Scenario(name="forgetful", agent=lambda world: Agent("a", model=world.model([Reply("Hi.")] * 2)), script=script))
+
+
+async def test_an_answer_that_depends_on_the_process_is_found_out() -> None:
+    async def script(life: Life) -> None:
+        life.world.memory["life"] = life.number
+        await life.run("Please.", submission="m1")
+
+    def agent(world: World) -> Agent:
+        return Agent("a", model=world.model([lambda request: Reply(f"life {world.memory['life']}")]))
+
+    with pytest.raises(SweepFailed, match="transcript is"):
+        await sweep(Scenario(name="moody", agent=agent, script=script))
