@@ -603,6 +603,7 @@ class Driver:
     def _forget_draft(self) -> None:
         self._context.forget()
         self._added = 0
+        self._dirty = True
 
     def _shrink(self, error: LimitExceeded) -> None:
         """What is too large to keep becomes a failure that says so."""
