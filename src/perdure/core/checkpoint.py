@@ -94,12 +94,13 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     name: str
 
 
-class Operation(_State, frozen=True, kw_only=True):
-    """One effect of the running step.
+class Operation(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One effect of the running step. A list in the checkpoint: a step may have `CALLS_LIMIT` of them, in whatever state.
 
     ``ready``: an attempt ended and the next may begin, not before ``not_before``. ``unknown``: nobody knows what became of the last
     attempt, and its tool can tell. ``asking``: a person is asked. ``request`` is the open request's id, ``receipt`` the entry that
-    holds the result so far, ``response`` that result's digest, ``edited`` the decision that replaced the arguments.
+    holds the result so far, ``response`` that result's digest, ``edited`` the decision that replaced the arguments. Of the plan of a
+    call that ended only kind, name and call are left.
     """
 
     id: str
@@ -402,12 +403,17 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
     lost = not entry.final and entry.failure is not None and entry.failure.code == "restart"
     changes: dict[str, Any] = {"restarts": operation.restarts + lost}
     if entry.final:
-        changes |= {"status": "ended", "receipt": entry.seq, "response": entry.digest}
+        changes |= _end(operation.plan, entry.seq, entry.digest)
     elif entry.status == "uncertain" and operation.plan.kind == "tool":
         changes |= {"status": "unknown", "receipt": entry.seq}
     else:
         changes |= {"status": "ready", "not_before": entry.retry_at}
     return _with_operation(checkpoint, operation.id, **changes)
+
+
+def _end(plan: Plan, receipt: int, response: str) -> dict[str, Any]:
+    """What an operation becomes with its last receipt."""
+    return {"status": "ended", "receipt": receipt, "response": response, "plan": Plan(kind=plan.kind, name=plan.name, call=plan.call)}
 
 
 def _request_opened(checkpoint: Checkpoint, entry: RequestOpened) -> Checkpoint:
@@ -435,7 +441,9 @@ def _request_closed(checkpoint: Checkpoint, entry: RequestClosed) -> Checkpoint:
 
 
 def _settled(checkpoint: Checkpoint, entry: EffectSettled) -> Checkpoint:
-    return _with_operation(checkpoint, entry.operation, status="ended", receipt=entry.seq, response=entry.digest)
+    turn = checkpoint.turn
+    operation = turn.operation(entry.operation) if turn is not None else None
+    return checkpoint if operation is None else _with_operation(checkpoint, operation.id, **_end(operation.plan, entry.seq, entry.digest))
 
 
 def _recovered(checkpoint: Checkpoint, entry: Recovered) -> Checkpoint:

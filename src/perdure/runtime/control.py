@@ -6,7 +6,7 @@ import msgspec
 
 from ..core import commands
 from ..core.commands import Command, EditMessage, PostMessage, ReportResult, Withdraw
-from ..core.entries import QueueChanged, TurnCompleted, TurnEnded
+from ..core.entries import TurnCompleted, TurnEnded
 from ..core.errors import StoreCorrupt
 from ..core.reports import ChangeQueue, Promote
 from ..store.base import Edited, InboxRow
@@ -48,12 +48,12 @@ def promote_steers(batch: Batch, rows: list[InboxRow]) -> None:
     """A turn that ends otherwise than by completing leaves its undelivered steers to the queue, in the same commit."""
     if not any(isinstance(entry, TurnEnded) and not isinstance(entry, TurnCompleted) for entry in batch.entries):
         return
-    promoted = {entry.submission for entry in batch.entries if isinstance(entry, QueueChanged)}
-    for row in rows:
-        if _waits(row, batch) and row.submission_id not in promoted:
-            command = decode_row(row)
-            if isinstance(command, PostMessage) and command.deliver == "steer":
-                batch.apply(Promote(submission=row.submission_id, at=batch.now))
+    for index, row in enumerate(rows):
+        command = decode_row(row) if _waits(row, batch) else None
+        if isinstance(command, PostMessage) and command.deliver == "steer":
+            batch.apply(Promote(submission=row.submission_id, at=batch.now))
+            # The digest stays: sending the steer again is still sending it once.
+            _edit(batch, rows, index, msgspec.structs.replace(command, deliver="queue"), row.digest)
 
 
 def _change_queue(batch: Batch, rows: list[InboxRow], command: EditMessage | Withdraw) -> None:
@@ -68,9 +68,13 @@ def _change_queue(batch: Batch, rows: list[InboxRow], command: EditMessage | Wit
     if isinstance(command, Withdraw):
         batch.consumed[command.message] = batch.settled[command.message] = batch.consumed[command.submission]
     elif place is not None:
-        edited = Edited(submission_id=command.message, digest=content, body=commands.encode(changed))
-        batch.edited[command.message] = edited
-        rows[place] = msgspec.structs.replace(rows[place], digest=edited.digest, body=edited.body)
+        _edit(batch, rows, place, changed, content)
+
+
+def _edit(batch: Batch, rows: list[InboxRow], place: int, command: PostMessage, digest: str) -> None:
+    row, body = rows[place], commands.encode(command)
+    batch.edited[row.submission_id] = Edited(submission_id=row.submission_id, digest=digest, body=body)
+    rows[place] = msgspec.structs.replace(row, digest=digest, body=body)
 
 
 def _waits(row: InboxRow, batch: Batch) -> bool:

@@ -168,3 +168,9 @@ async def test_a_note_given_while_calls_are_open_comes_after_their_results(runti
     await runtime.recover([agent])
     assert [message.role for message in asked[-1].messages] == ["user", "assistant", "tool", "user"]
     assert asked[-1].messages[-1].text == "[note] careful"
+
+
+async def test_a_submission_is_the_same_however_its_words_came_about(runtime: Runtime) -> None:
+    first = await runtime.sessions.send("s", "hello", submission="m", deliver="turn")
+    again = await runtime.sessions.send("s", "hello", submission="m", deliver="".join(["tu", "rn"]))  # type: ignore[arg-type]
+    assert (first.duplicate, again.duplicate) == (False, True)
