@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from msgspec.structs import replace
@@ -92,7 +91,7 @@ class Calls:
         if isinstance(ruling, Ask) and not _granted(batch.checkpoint, plan):
             seconds = ruling.deadline_seconds if ruling.deadline_seconds is not None else agent.approval_timeout
             deadline = 0 if seconds is None else batch.now + round(seconds * 1000)
-            return PlannedCall(plan=plan, verdict="ask", reason=ruling.reason, deadline=deadline, default=sys.intern(ruling.default))
+            return PlannedCall(plan=plan, verdict="ask", reason=ruling.reason, deadline=deadline, default=ruling.default)
         return PlannedCall(plan=plan)
 
     async def start(self, batch: Batch, ledger: Ledger, fence: int) -> bool:
