@@ -83,7 +83,7 @@ def test_a_payment_service_that_pays_twice_is_found_out(runs: dict[str, tuple[in
     assert [line[2:].split(":")[0] for line in broken] == ["Nothing was paid twice", "Every cent is accounted for"], output
 
 
-@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGHUP, 130), (signal.SIGKILL, -9)])
 def test_stopping_it_leaves_no_process_behind(tmp_path: Path, how: signal.Signals, code: int) -> None:
     directory = tmp_path / "stopped"
     process = start(directory)
@@ -102,7 +102,7 @@ def test_a_real_model_needs_its_key(tmp_path: Path) -> None:
     process = start(tmp_path / "none", "--model", "anthropic:claude", ANTHROPIC_API_KEY="")
     output, _ = process.communicate(timeout=10)
     assert process.returncode == 2
-    assert "ANTHROPIC_API_KEY" in output
+    assert output.count("ANTHROPIC_API_KEY") == 1
     assert "Traceback" not in output
 
 

@@ -46,12 +46,12 @@ def run(argv: Sequence[str] | None) -> int:
             _check_model(options.model)
         directory = _directory(options.keep)
     except (PerdureError, OSError) as error:
-        errors.print(Text(f"perdure demo: {error}" + (f" ({error.hint})" if isinstance(error, PerdureError) and error.hint else "")))
+        errors.print(Text(f"perdure demo: {error}"), soft_wrap=True)
         return 2
     try:
         proofs = asyncio.run(_perform(console, directory, options.model, plain=options.plain or not console.is_terminal))
     except StageError as error:
-        errors.print(Text(f"perdure demo: {error}"))
+        errors.print(Text(f"perdure demo: {error}"), soft_wrap=True)
         return 1
     except (KeyboardInterrupt, asyncio.CancelledError):
         errors.print("stopped; nothing is left running")
@@ -84,7 +84,8 @@ def _directory(keep: Path | None) -> Path:
 async def _perform(console: Console, directory: Path, model: str | None, *, plain: bool) -> list[Proof]:
     task = asyncio.current_task()
     assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(ending, task.cancel)
 
     def listen(line: Line) -> None:
         if plain:

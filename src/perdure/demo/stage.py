@@ -17,7 +17,8 @@ from typing import Any
 from .. import Entry, OperationEnded, OperationStarted, Recovered, TurnEnded
 from .. import open as open_store
 from ..runtime.runtime import Runtime
-from .mails import MAILS
+from .agent import AT_ONCE
+from .mails import MAILS, euros
 from .scene import Kill, Scene
 from .wire import Gone, ask, serve
 
@@ -44,6 +45,7 @@ class Stage:
         self.meter = directory / "model-calls.jsonl"
         self.runtime: Runtime = open_store(str(self.db))
         self._directory = directory
+        self._holds = directory / "holds"
         self._model = model
         self._pace = pace
         self._patience = PATIENCE if model is None else 15 * PATIENCE
@@ -75,8 +77,7 @@ class Stage:
         self._cleanup.callback(webhook.close)
         host, port = webhook.sockets[0].getsockname()
         self.ledger.touch()
-        holds = self._directory / "holds"
-        service = await self._spawn("payments", "--ledger", self.ledger, "--webhook", f"{host}:{port}", "--holds", holds)
+        service = await self._spawn("payments", "--ledger", self.ledger, "--webhook", f"{host}:{port}", "--holds", self._holds)
         assert service.stdout is not None
         self._payments = (await service.stdout.readline()).decode().strip()
         if not self._payments:
@@ -125,6 +126,7 @@ class Stage:
         """Wait for a moment, then SIGKILL. False if it can't come any more."""
         mail = await self._until(lambda: self._back and moment())
         if not isinstance(mail, str) or not mail or not self._running():
+            self._holds.unlink(missing_ok=True)
             self.scene.tell("plain", f"the moment “{name}” did not come")
             return False
         assert self._agent is not None
@@ -205,9 +207,9 @@ class Stage:
     def holding(self, kind: str, order: str = "") -> Moment:
         """The payment service lets its next caller wait: ``before`` money moves, ``after`` it moved, or in a ``lookup``."""
         before = len(self.scene.ledger)
-        draft = self._directory / "holds.new"
+        draft = self._holds.with_suffix(".new")
         draft.write_text(f"{kind} {order}")
-        draft.rename(self._directory / "holds")
+        draft.rename(self._holds)
 
         def moment() -> str:
             held = next((line for line in self.scene.ledger[before:] if line["event"] == "holding"), None)
@@ -229,11 +231,18 @@ class Stage:
             for entry in self.scene.rows[mail].entries
         )
 
+    def _stalled(self) -> bool:
+        """Whether the agent can do nothing more until a person answers."""
+        rows = self.scene.rows.values()
+        waiting = sum(bool(row.request) for row in rows)
+        at_work = any(row.entries and not row.done and not row.request for row in rows)
+        return waiting > 0 and not at_work and (waiting >= AT_ONCE or all(row.entries for row in rows))
+
     async def _until(self, moment: Moment) -> str | bool:
-        """The mail in which the moment came, or "" if the agent ended or nothing happened for too long."""
+        """The mail in which the moment came, or "" if it can't: the agent ended, only a person can move it, or it took too long."""
         deadline = time.monotonic() + self._patience
         while not (mail := moment()):
-            if not self._running() or time.monotonic() > deadline:
+            if not self._running() or self._stalled() or time.monotonic() > deadline:
                 return ""
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), 0.5)
@@ -247,13 +256,20 @@ class Stage:
         for request in await self.runtime.sessions.requests(mail):
             edited = None if cents is None else request.arguments | {"cents": cents}
             await self.runtime.sessions.approve(mail, request.request_id, edited, actor="eve")
-            self.scene.tell("person", f"a person approves {mail}" + ("" if cents is None else f", but only {cents / 100:,.2f} €"))
+            self.scene.tell("person", f"a person approves {mail}" + ("" if cents is None else f", but only {euros(cents)}"))
+        await self._answered(mail)
 
     async def deny(self, mail: str, reason: str) -> None:
         """The person says no."""
         for request in await self.runtime.sessions.requests(mail):
             await self.runtime.sessions.deny(mail, request.request_id, reason, actor="eve")
             self.scene.tell("person", f"a person denies {mail}: {reason}")
+        await self._answered(mail)
+
+    async def _answered(self, mail: str) -> None:
+        while self.scene.rows[mail].request:
+            self._news.clear()
+            await self._news.wait()
 
     async def clear_payments(self) -> None:
         """The bank carries out what is pending, and calls our webhook."""
@@ -285,7 +301,8 @@ class Stage:
                     self._news.set()
 
     def _first_step(self, entry: Entry) -> None:
-        if not self._back and entry.at >= self._started_ms and isinstance(entry, OperationStarted | OperationEnded | Recovered):
+        ended = isinstance(entry, OperationEnded) and entry.attempt > 0  # attempt 0 is a call that a person denied
+        if not self._back and entry.at >= self._started_ms and (ended or isinstance(entry, OperationStarted | Recovered)):
             self._back = True
             if self.scene.kills:
                 took = self.scene.kills[-1].back_after = time.monotonic() - self._started_at
