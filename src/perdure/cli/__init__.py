@@ -1,0 +1,55 @@
+"""The command ``perdure``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from .exits import INTERRUPTED, exit_code, report
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; see `exits`. Never raises, unless PERDURE_DEBUG asks for it."""
+    from .parser import parse
+
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the terminal's encoding lacks is no reason to fail.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        arguments = parse(sys.argv[1:] if argv is None else argv)
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 2
+    _quiet_logs()
+    module, _, function = arguments.handler.partition(":")
+    code: int
+    try:
+        code = getattr(import_module(f".{module}", __package__), function)(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; Python would complain about it once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except Exception as error:
+        if os.environ.get("PERDURE_DEBUG", "") not in ("", "0"):
+            raise
+        report(error, as_json=getattr(arguments, "json", False))
+        code = exit_code(error)
+    return code
+
+
+def _quiet_logs() -> None:
+    """The library's log repeats what the commands show themselves; PERDURE_DEBUG shows it too."""
+    import logging
+
+    if os.environ.get("PERDURE_DEBUG", "") in ("", "0"):
+        logging.getLogger("perdure").addHandler(logging.NullHandler())
+        logging.getLogger("perdure").propagate = False
+    else:
+        logging.basicConfig(stream=sys.stderr, level=logging.INFO)

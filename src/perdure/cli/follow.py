@@ -1,0 +1,198 @@
+"""One session, followed on a screen: shows what happens, asks whoever sits there, and hands their wishes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from ..core.entries import RequestClosed, RequestOpened, SubmissionRefused, TurnEnded, TurnStarted
+from ..core.errors import PerdureError, StaleRequest, SubmissionRejected
+from ..runtime.feed import Event
+from ..runtime.runtime import Runtime
+from ..runtime.session import Session
+from .ask import ask, how_to_answer
+from .exits import INTERRUPTED, TERMINATED
+from .keyboard import Keyboard
+from .live import Progress
+from .screen import Screen
+
+__all__ = ["Follower", "Left", "Parked"]
+
+
+class Left(Exception):
+    """The person, or the system, wants this process to go; the session stays. ``code`` is the exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Parked(Exception):
+    """The session waits for a person, and nobody here answers."""
+
+
+class Follower:
+    """Use it with ``async with``: inside, Ctrl-C interrupts the running turn and SIGTERM leaves."""
+
+    def __init__(self, runtime: Runtime, session_id: str, screen: Screen, *, db: str, wait: bool = True, answers: bool = True) -> None:
+        self.runtime = runtime
+        self.session_id = session_id
+        self.screen = screen
+        self.db = db
+        self.wait = wait
+        self.own: set[str] = set()
+        self.progress = Progress(screen, own=self.own, answers=answers)
+        self.keyboard = Keyboard() if screen.interactive else None
+        self.turn: TurnStarted | None = None
+        self.interrupted = False
+        self.idle_interrupt: Callable[[], None] | None = None
+        self._open: dict[str, RequestOpened] = {}
+        self._told: set[str] = set()
+        self._asking: tuple[str, asyncio.Task[None]] | None = None
+        self._main: asyncio.Task[Any] | None = None
+        self._leaving: int | None = None
+        self._sending: set[asyncio.Task[Any]] = set()
+
+    async def __aenter__(self) -> Follower:
+        self._main = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self._on_interrupt)
+        loop.add_signal_handler(signal.SIGTERM, self._leave, TERMINATED)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stop_asking()
+        self.progress.__exit__()
+        loop = asyncio.get_running_loop()
+        loop.remove_signal_handler(signal.SIGTERM)
+        # A second Ctrl-C still leaves at once, while the rest is let go.
+        loop.add_signal_handler(signal.SIGINT, self._leave_at_once)
+        if isinstance(error, asyncio.CancelledError) and self._leaving is not None:
+            raise Left(self._leaving) from None
+
+    # ------------------------------------------------------------------------------------------------------------- signals
+
+    def _on_interrupt(self) -> None:
+        if self.interrupted:
+            self._leave_at_once()
+        if self.turn is None:
+            if self.idle_interrupt is not None:
+                self.idle_interrupt()
+            else:
+                self._leave(INTERRUPTED)
+            return
+        self.interrupted = True
+        self.progress.pause()
+        self.screen.note(("\ninterrupting the turn; Ctrl-C again leaves at once, and the work goes on with `perdure resume`", "yellow"))
+        task = asyncio.ensure_future(self._interrupt(self.turn.turn))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _interrupt(self, turn: str) -> None:
+        try:
+            await self.runtime.sessions.interrupt(self.session_id, turn=turn, reason="interrupted", actor=os.environ.get("USER", ""))
+        except PerdureError as error:
+            self.screen.advice((f"the turn could not be interrupted: {error}", "red"))
+
+    def _leave(self, code: int) -> None:
+        self._leaving = code
+        if self._main is not None:
+            self._main.cancel()
+
+    def _leave_at_once(self) -> None:
+        """As a crash does, which is what this library is made for. A tool in a thread would keep the process otherwise."""
+        self.progress.pause()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(INTERRUPTED)
+
+    # -------------------------------------------------------------------------------------------------------------- events
+
+    async def watch(self, handle: Session, until: Callable[[Event], bool], *, after: int | None = None) -> Event | None:
+        """Show events until one is the last. Raises `Parked`, if nobody waits here, and what ended the work on the session."""
+        last: Event | None = None
+        async for event in handle.events(after=after):
+            self._follow(event)
+            self.progress.show(event)
+            await self._attend(event)
+            if until(event):
+                last = event
+                break
+        return last
+
+    def _follow(self, event: Event) -> None:
+        match event:
+            case TurnStarted():
+                self.turn = event
+            case TurnEnded():
+                self.turn = None
+                self.interrupted = self.interrupted and event.submission in self.own
+                self._open.clear()
+            case RequestOpened():
+                self._open[event.request_id] = event
+            case RequestClosed():
+                self._open.pop(event.request_id, None)
+            case SubmissionRefused() if event.submission in self.own:
+                raise SubmissionRejected(event.failure.message, hint="nothing was done", reason=event.failure.code)
+
+    async def _attend(self, event: Event) -> None:
+        if self._asking is not None and self._asking[0] not in self._open:
+            self._stop_asking()
+        if not self._open:
+            return
+        if self.keyboard is not None:
+            self._ask_next()
+            return
+        if isinstance(event, RequestOpened):
+            for request in await self.runtime.sessions.requests(self.session_id):
+                if request.request_id not in self._told:
+                    self._told.add(request.request_id)
+                    self.progress.pause()
+                    how_to_answer(self.screen, self.session_id, request, self.db)
+        if not self.wait and (await self.runtime.sessions.info(self.session_id)).status == "waiting":
+            raise Parked
+
+    def _ask_next(self) -> None:
+        if self._asking is None and self._open:
+            name = next(iter(self._open))
+            self._asking = (name, asyncio.ensure_future(self._ask(name)))
+
+    def _stop_asking(self) -> None:
+        if self._asking is not None:
+            _, task = self._asking
+            self._asking = None
+            if not task.done():
+                task.cancel()
+                self.screen.text("\n")
+            self.progress.hold(False)
+
+    async def _ask(self, name: str) -> None:
+        assert self.keyboard is not None
+        request = next((item for item in await self.runtime.sessions.requests(self.session_id) if item.request_id == name), None)
+        if request is None:
+            return
+        self.progress.hold(True)
+        decided = await ask(self.screen, self.keyboard, request)
+        self.progress.hold(False)
+        if decided is None:
+            self._leave(INTERRUPTED)
+            return
+        try:
+            await self.runtime.sessions.answer(self.session_id, name, decided.decision, actor=os.environ.get("USER", ""), **decided.options)
+        except StaleRequest:
+            self.screen.note(("somebody else was faster", "yellow"))
+        except PerdureError as error:
+            self.screen.advice((str(error), "red"))
+            self._asking = None
+            self._ask_next()
+            return
+        self._open.pop(name, None)
+        self._asking = None
+        self._ask_next()

@@ -1,0 +1,262 @@
+"""The work of a turn while it happens: text as it is written, calls with what became of them, retries and recoveries."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text as RichText
+
+from ..core.entries import (
+    DefinitionChange,
+    EffectSettled,
+    MessageAdded,
+    NoteAdded,
+    OperationEnded,
+    OperationPlanned,
+    OperationStarted,
+    Plan,
+    Recovered,
+    RequestClosed,
+    TurnAborted,
+    TurnCompleted,
+    TurnEnded,
+    TurnFailed,
+    TurnLimited,
+    TurnStarted,
+)
+from ..core.messages import Part, StoredPart, Text, ToolCall, ToolCallResponse
+from ..models.base import ReasoningDelta, TextDelta
+from ..runtime.feed import Event
+from .screen import Screen
+from .text import arguments, clean, counted, duration, short, value
+
+__all__ = ["Progress", "called", "ending", "outcome_mark", "response_of"]
+
+MARKS = {"succeeded": ("✓", "green"), "failed": ("✗", "red"), "uncertain": ("?", "yellow"), "cancelled": ("–", "dim")}
+
+
+def outcome_mark(status: str) -> tuple[str, str]:
+    """A sign and its colour for how an attempt ended."""
+    return MARKS.get(status, ("·", ""))
+
+
+def called(name: str, data: Any, limit: int = 160) -> str:
+    """A call as one writes it."""
+    return f"{name}({'' if data is None else arguments(data, limit)})"
+
+
+def response_of(parts: tuple[Part, ...]) -> str:
+    """What a call came to, in a few words."""
+    part = parts[0] if parts else None
+    if isinstance(part, ToolCallResponse):
+        return value(part.response)
+    return f"{part.size:,} bytes" if isinstance(part, StoredPart) else ""
+
+
+def ending(ended: TurnEnded) -> tuple[str, str]:
+    """How a turn ended, and its colour."""
+    match ended:
+        case TurnCompleted():
+            return "completed", "green"
+        case TurnFailed():
+            return f"failed: {ended.failure.code}" + (f": {ended.failure.message}" if ended.failure.message else ""), "red"
+        case TurnLimited():
+            return f"ended at its limit of {ended.limit.replace('_', ' ')}", "yellow"
+        case TurnAborted():
+            return f"stopped: {ended.reason}" + (f" (by {ended.actor})" if ended.actor else ""), "yellow"
+        case _:
+            return "ended", ""
+
+
+class Progress:
+    """Shows events. Lines that were written stay; only the last line, what runs now, is drawn again."""
+
+    def __init__(self, screen: Screen, *, own: set[str] | None = None, answers: bool = True) -> None:
+        self.screen = screen
+        self.answers = answers or screen.live
+        self.own = own if own is not None else set()
+        self._running: dict[str, tuple[str, float]] = {}
+        self._plans: dict[str, Plan] = {}
+        self._calls: dict[str, Any] = {}
+        self._streamed: tuple[str, int] | None = None
+        self._column = 0
+        self._began: dict[str, int] = {}
+        self._status: Live | None = None
+        self._held = False
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pause()
+        self._end_text()
+
+    def pause(self) -> None:
+        """Take the last line away: somebody else writes now."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+    def hold(self, held: bool) -> None:
+        """While a person is asked, nothing is drawn below the question."""
+        self._held = held
+        self._draw()
+
+    def _draw(self) -> None:
+        wanted = self.screen.live and self._running and not self._column and not self._held
+        if not wanted:
+            self.pause()
+        elif self._status is None:
+            self._status = Live(
+                get_renderable=self._now,
+                console=self.screen.out,
+                transient=True,
+                refresh_per_second=8,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._status.start()
+
+    def _now(self) -> Any:
+        parts = [f"{what} {duration((time.monotonic() - began) * 1000)}" for what, began in self._running.values()]
+        text = RichText(short(" · ".join(parts), max(10, self.screen.out.width - 4)), style="dim")
+        self._spinner.update(text=text)
+        return self._spinner
+
+    _spinner = Spinner("dots")
+
+    def show(self, event: Event) -> None:
+        """One event. Positions in the journal only ever grow; deltas come in between."""
+        if self.screen.as_json:
+            return
+        if isinstance(event, TextDelta):
+            self._text(event)
+            return
+        if isinstance(event, ReasoningDelta):
+            self._running[event.operation] = ("thinking", self._running.get(event.operation, ("", time.monotonic()))[1])
+            self._draw()
+            return
+        self.pause()
+        self._entry(event)
+        self._draw()
+
+    def _text(self, delta: TextDelta) -> None:
+        if not self.screen.live:
+            # Not a screen: the answer is written once it is whole.
+            return
+        self.pause()
+        if self._streamed != (delta.operation, delta.attempt):
+            self._end_text()
+            self._streamed = (delta.operation, delta.attempt)
+        self.screen.text(delta.text)
+        if delta.text:
+            self._column = 0 if delta.text.endswith("\n") else 1
+
+    def _end_text(self) -> None:
+        if self._column:
+            self.screen.text("\n")
+            self._column = 0
+
+    def _note(self, *pieces: Any, indent: int = 0) -> None:
+        self._end_text()
+        self.screen.note(*pieces, indent=indent)
+
+    def _entry(self, event: Event) -> None:
+        match event:
+            case TurnStarted():
+                self._running.clear()
+            case MessageAdded(role="user") if event.submission not in self.own:
+                who = event.author or "somebody"
+                words = "".join(part.content if isinstance(part, Text) else "[…]" for part in event.parts)
+                self._note((f"{clean(who, one_line=True)}: ", "bold"), words)
+            case OperationPlanned():
+                self._plans[event.operation] = event.plan
+            case OperationStarted():
+                self._started(event)
+            case OperationEnded():
+                self._ended(event)
+            case RequestClosed():
+                if event.arguments is not None:
+                    self._calls[self._plans[event.operation].call if event.operation in self._plans else ""] = event.arguments
+                by = {"answer": f" by {event.actor}" if event.actor else "", "deadline": " by its deadline", "turn": " with its turn"}[
+                    event.by
+                ]
+                decided = {"approve": "approved", "deny": "denied", "abort": "aborted", "settle": "settled", "retry": "to be tried again"}
+                edited = f" with {arguments(event.arguments)}" if event.arguments is not None else ""
+                why = f": {event.reason}" if event.reason else ""
+                self._note((f"  {decided[event.decision]}{edited}{by}{why}", "dim"))
+            case Recovered():
+                lost = ", ".join(f"{item.operation} {item.status}" for item in event.attempts)
+                self._note(("⟲ taken over after a process died", "yellow"), (f" ({lost})" if lost else "", "dim"))
+            case EffectSettled():
+                mark, style = outcome_mark(event.status)
+                self._note((f"{mark} ", style), f"known now: {event.operation} {event.status} ", (response_of(event.parts), "dim"))
+            case NoteAdded():
+                self._note((f"  told the model: {short(event.text, 200)}", "dim"))
+            case DefinitionChange():
+                self._note((f"  goes on under a changed definition: {'; '.join(event.difference)}", "yellow"))
+            case TurnEnded():
+                self._running.clear()
+                words, style = ending(event)
+                calls = f", {counted(event.tool_calls, 'tool call')}" if event.tool_calls else ""
+                self._note((words, style), (f" · {counted(event.steps, 'step')}{calls} · {event.usage}", "dim"))
+
+    def _started(self, event: OperationStarted) -> None:
+        plan = event.plan or self._plans.get(event.operation)
+        name = "model" if plan is None or plan.kind == "model" else plan.name
+        if plan is not None:
+            self._plans[event.operation] = plan
+        self._began[event.operation] = event.at
+        again = f" (attempt {event.attempt})" if event.attempt > 1 else ""
+        self._running[event.operation] = (name + again, time.monotonic())
+        if plan is not None and plan.kind == "tool":
+            self._note(("→ ", "cyan"), called(name, self._calls.get(plan.call)), (again, "yellow"))
+
+    def _ended(self, event: OperationEnded) -> None:
+        self._running.pop(event.operation, None)
+        plan = self._plans.get(event.operation)
+        took = duration(event.at - self._began.get(event.operation, event.at))
+        failure = "" if event.failure is None else event.failure.message or event.failure.code
+        if any(isinstance(part, ToolCallResponse) or (isinstance(part, StoredPart) and not part.call) for part in event.parts) and (
+            plan is None or plan.kind == "tool"
+        ):
+            self._tool_ended(event, plan, took)
+            return
+        if plan is not None and plan.kind == "tool":
+            self._note(("? " if event.status == "uncertain" else "– ", "yellow"), f"{plan.name}: {failure or event.status}")
+            return
+        for part in event.parts:
+            if isinstance(part, ToolCall):
+                self._calls[part.id] = part.arguments
+        if event.status == "succeeded":
+            self._answered(event)
+        elif event.partial and self._streamed == (event.operation, event.attempt):
+            self._note((f"  unfinished: {failure or event.status}", "yellow"))
+        elif failure and not (event.failure is not None and event.failure.code in ("interrupted", "request_changed")):
+            again = f"; again in {duration(event.retry_at - event.at)}" if event.retry_at else ""
+            self._note(("↻ " if not event.final else "✗ ", "yellow"), f"model: {failure}{again}")
+
+    def _answered(self, event: OperationEnded) -> None:
+        if self._streamed == (event.operation, event.attempt):
+            self._end_text()
+            return
+        if not self.answers and event.finish != "tool_calls":
+            # It is the result, and whoever asked for that writes it.
+            return
+        # Another process writes it, or nobody streamed.
+        for part in event.parts:
+            if isinstance(part, Text) and part.content.strip():
+                self._note(part.content)
+            elif isinstance(part, StoredPart) and not part.private and not part.call:
+                self._note((f"[{part.size:,} bytes of text; perdure show has them]", "dim"))
+
+    def _tool_ended(self, event: OperationEnded, plan: Plan | None, took: str) -> None:
+        mark, style = outcome_mark(event.status)
+        response = event.parts[0]
+        name = plan.name if plan is not None else getattr(response, "name", "a tool")
+        if event.attempt == 0 or event.status in ("uncertain", "cancelled"):
+            took = ""
+        self._note((f"{mark} ", style), name, (f" {took}" if took else "", "dim"), " ", (response_of(event.parts), "dim"))

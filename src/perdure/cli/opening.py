@@ -1,0 +1,35 @@
+"""Opening the store that a command is about."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import UsageError
+from ..runtime.runtime import Runtime
+from ..runtime.runtime import open as open_runtime
+
+__all__ = ["opened", "read_text", "store_file"]
+
+
+def opened(arguments: argparse.Namespace, *, create: bool = False, **options: Any) -> Runtime:
+    """A runtime on the store. Raises `UsageError` where there is none and the command would have no reason to make one."""
+    path = store_file(arguments.db)
+    if not create and path is not None and not path.exists():
+        raise UsageError(f"there is no store at {str(path)!r}", hint="--db or PERDURE_DB name another; `perdure run` makes one")
+    return open_runtime(arguments.db, **options)
+
+
+def store_file(url: str) -> Path | None:
+    """The file of a store that has one."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return Path(url)
+    return Path(rest[1:]) if scheme == "sqlite" and rest[1:] else None
+
+
+def read_text(text: str) -> str:
+    """A message from the command line; ``-`` is standard input."""
+    return sys.stdin.read() if text == "-" else text

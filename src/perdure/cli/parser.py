@@ -1,0 +1,161 @@
+"""What can be said on the command line. Nothing of perdure is imported here, so that help and mistakes are answered at once."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["parse"]
+
+EPILOG = """\
+An AGENT is module:attribute or path/to/file.py:attribute. The store is --db, else $PERDURE_DB, else ./agents.db.
+
+exit codes: 0 done · 1 the turn failed, or verify found problems · 2 wrong usage · 3 the session's state says no ·
+4 the store failed · 5 the model's provider failed · 6 a person has to decide · 130 interrupted · 143 stopped by SIGTERM
+"""
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The command and its options; ``handler`` is the module and function that carry it out. Raises `SystemExit`."""
+    parser = argparse.ArgumentParser(
+        prog="perdure",
+        description="Run LLM agents that survive being killed, and look after their sessions.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    parser.add_argument("--db", metavar="URL", default=os.environ.get("PERDURE_DB") or "agents.db", help=argparse.SUPPRESS)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    def command(name: str, handler: str, what: str, *, store: bool = True, json: bool = False) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = commands.add_parser(name, help=what, description=what, allow_abbrev=False)
+        made.set_defaults(handler=handler)
+        if store:
+            made.add_argument("--db", metavar="URL", default=argparse.SUPPRESS, help="the store: a path or sqlite:///path")
+        if json:
+            made.add_argument("--json", action="store_true", help="print JSON instead of text")
+        return made
+
+    _running(command)
+    _looking(command)
+    _deciding(command)
+    verify = command("verify", "verify:run", "Check that what is stored is what was written.", json=True)
+    verify.add_argument("session", nargs="?", metavar="SESSION", help="only this one")
+    verify.add_argument("--head", action="store_true", help="print the value to keep elsewhere, to notice later what was cut off")
+    verify.add_argument("--expect", metavar="HEAD", help="a value that --head printed for this session before")
+    demo = command("demo", "demo:run", "See an agent being killed a dozen times, and losing nothing.", store=False)
+    demo.add_argument("rest", nargs=argparse.REMAINDER, metavar="…", help="see perdure demo --help")
+    if list(argv[:1]) == ["demo"]:
+        # The demonstration reads its own options.
+        return argparse.Namespace(handler="demo:run", rest=list(argv[1:]))
+    return parser.parse_args(argv)
+
+
+def _running(command: Any) -> None:
+    run = command("run", "run:run", "Send a message to an agent and show the work until its turn ends.", json=True)
+    run.add_argument("words", nargs="+", metavar="AGENT TEXT", help="the agent (none with --model) and the message; - reads it from stdin")
+    run.add_argument("--model", metavar="NAME", help="the model: openai:… or anthropic:…; without AGENT an assistant without tools")
+    run.add_argument("--session", metavar="ID", help="the session to go on with, or to begin")
+    run.add_argument("--submission", metavar="ID", help="run again with the same id, it goes on or returns the stored result")
+    run.add_argument("--owner", default="", metavar="WHO", help="whom a new session belongs to")
+    run.add_argument("--no-wait", action="store_true", help="where a person has to decide, exit with 6 instead of waiting")
+
+    chat = command("chat", "chat:chat", "Talk to an agent in one session. Ctrl-C interrupts its turn, Ctrl-D leaves.")
+    chat.add_argument("agent", nargs="?", metavar="AGENT")
+    chat.add_argument("--model", metavar="NAME", help="the model: openai:… or anthropic:…")
+    chat.add_argument("--session", metavar="ID", help="the session to go on with, or to begin")
+    chat.add_argument("--owner", default="", metavar="WHO", help="whom a new session belongs to")
+
+    resume = command("resume", "resume:resume", "Go on with a session, or with all that somebody must look at.", json=True)
+    resume.add_argument("session", nargs="?", metavar="SESSION")
+    resume.add_argument("--agents", nargs="+", action="extend", required=True, metavar="AGENT", help="the agents that sessions may need")
+    resume.add_argument("--force", action="store_true", help="also if it is stuck: its processes died again and again")
+    resume.add_argument("--no-wait", action="store_true", help="where a person has to decide, exit with 6 instead of asking")
+
+
+def _looking(command: Any) -> None:
+    sessions = command("sessions", "sessions:run", "List sessions, the latest change first.", json=True)
+    sessions.add_argument("--owner", metavar="WHO")
+    sessions.add_argument("--status", action="append", metavar="STATUS", help="idle, queued, running, waiting, stuck, …; may be repeated")
+    sessions.add_argument("--limit", type=_positive, default=50, metavar="N", help="at most so many (50)")
+
+    show = command("show", "show:run", "The timeline of one session.", json=True)
+    show.add_argument("session", metavar="SESSION")
+    show.add_argument("--last", type=_positive, metavar="N", help="only the last N turns")
+
+    why = command("why", "why:run", "What a session is doing or waiting for, and what would move it.", json=True)
+    why.add_argument("session", metavar="SESSION")
+
+    events = command("events", "events:run", "The journal of one session, an entry a line.", json=True)
+    events.add_argument("session", metavar="SESSION")
+    events.add_argument("--after", type=_natural, default=0, metavar="SEQ", help="only entries behind this one")
+    events.add_argument("--follow", action="store_true", help="go on with what is committed from now on, whoever commits it")
+
+
+def _deciding(command: Any) -> None:
+    def target(made: Any, request: str | None) -> None:
+        made.add_argument("session", metavar="SESSION")
+        if request is not None:
+            made.add_argument("request", metavar="REQUEST", nargs=request, help="may be left out if exactly one is open" * (request == "?"))
+        made.add_argument("--actor", default=os.environ.get("USER", ""), metavar="WHO", help="who decides ($USER)")
+
+    answer = command("answer", "decide:answer", "Close an open request.", json=True)
+    target(answer, None)
+    answer.add_argument("request", metavar="REQUEST")
+    answer.add_argument(
+        "decision", metavar="DECISION", choices=("approve", "deny", "abort", "settle", "retry"), help="approve, deny, abort, settle, retry"
+    )
+    answer.add_argument("--arguments", metavar="JSON", help="approve the call with these instead")
+    answer.add_argument("--reason", default="", metavar="TEXT", help="the model reads it")
+    answer.add_argument("--result", metavar="JSON", help="settle: what the call returned")
+    answer.add_argument("--error", action="store_true", help="settle: the call failed, and --result says how")
+
+    approve = command("approve", "decide:approve", "Let a call run.", json=True)
+    target(approve, "?")
+    approve.add_argument("--arguments", metavar="JSON", help="with these arguments instead")
+    deny = command("deny", "decide:deny", "Refuse a call.", json=True)
+    target(deny, "?")
+    deny.add_argument("--reason", default="", metavar="TEXT", help="the model reads it")
+    interrupt = command("interrupt", "decide:interrupt", "Stop a session's running turn. The session stays usable.", json=True)
+    target(interrupt, None)
+    interrupt.add_argument("--reason", default="", metavar="TEXT")
+    send = command("send", "decide:send", "Put a message into a session's inbox, without waiting.", json=True)
+    target(send, None)
+    send.add_argument("text", metavar="TEXT", help="- reads it from stdin")
+    send.add_argument("--deliver", choices=("turn", "queue", "steer"), default="turn", help="steer joins the running turn (turn)")
+    send.add_argument("--submission", metavar="ID", help="sending twice with one id is sending once")
+
+    uncertain = command("uncertain", "uncertain:run", "Effects whose outcome nobody knows; or say what became of one.", json=True)
+    uncertain.add_argument("session", nargs="?", metavar="SESSION")
+    uncertain.add_argument("--settle", metavar="OPERATION", help="the operation whose outcome is known now")
+    uncertain.add_argument("--attempt", type=_positive, metavar="N", help="which attempt of it (the one that is uncertain)")
+    outcome = uncertain.add_mutually_exclusive_group()
+    outcome.add_argument("--result", metavar="JSON", help="it succeeded, and this is what it returned")
+    outcome.add_argument("--failed", metavar="TEXT", help="it failed, and this is how")
+    uncertain.add_argument("--actor", default=os.environ.get("USER", ""), metavar="WHO", help="who says so ($USER)")
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    number = _natural(text)
+    if not number:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+class _Version(argparse.Action):
+    """Found out only if somebody asks."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from perdure import __version__
+
+        print(f"perdure {__version__}")
+        parser.exit()

@@ -1,0 +1,105 @@
+"""``perdure resume``: go on with what somebody must look at."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+
+from ..agent import Agent
+from ..core.entries import TurnEnded
+from ..core.errors import UnknownAgent
+from ..runtime.runtime import Runtime
+from .agents import load
+from .exits import FAILED, OK, TERMINATED, WAITING
+from .follow import Follower, Left, Parked
+from .opening import opened
+from .screen import Screen
+
+__all__ = ["resume"]
+
+
+def resume(arguments: argparse.Namespace) -> int:
+    """Take up one session, showing it, or all that are due."""
+    agents = [load(name) for name in arguments.agents]
+    return asyncio.run(_one(arguments, agents) if arguments.session else _all(arguments, agents))
+
+
+async def _one(arguments: argparse.Namespace, agents: list[Agent]) -> int:
+    screen = Screen(as_json=arguments.json)
+    session_id: str = arguments.session
+    failed = False
+    try:
+        async with opened(arguments) as runtime:
+            info = await runtime.sessions.info(session_id)
+            agent = next((item for item in agents if item.name == info.agent), None)
+            if agent is None:
+                known = ", ".join(item.name for item in agents)
+                raise UnknownAgent(f"the session {session_id!r} belongs to the agent {info.agent!r}", hint=f"--agents has: {known}")
+            follower = Follower(runtime, session_id, screen, db=arguments.db, wait=not arguments.no_wait)
+            async with follower:
+                if info.status == "idle":
+                    screen.note(("there is nothing to do", "dim"))
+                else:
+                    driver = await runtime.engage(session_id, agent, force=arguments.force)
+                    failed = await _until_idle(runtime, follower, agent)
+                    runtime.disengage(driver)
+    except Left as left:
+        return left.code
+    except Parked:
+        return _summary(screen, session_id, "waiting", WAITING)
+    return _summary(screen, session_id, "idle", FAILED if failed else OK)
+
+
+async def _until_idle(runtime: Runtime, follower: Follower, agent: Agent) -> bool:
+    """Follow turn after turn until none is left; returns whether the last one failed."""
+    session_id = follower.session_id
+    async with runtime.session(session_id, agent) as handle:
+        turn = (await runtime.sessions.checkpoint(session_id)).turn
+        after = int(turn.id[1:]) - 1 if turn is not None else None
+        while True:
+            ended = await follower.watch(handle, lambda event: isinstance(event, TurnEnded), after=after)
+            if not isinstance(ended, TurnEnded):
+                return False
+            after = ended.seq
+            if (await runtime.sessions.info(session_id)).status == "idle":
+                return ended.kind == "turn_failed"
+
+
+def _summary(screen: Screen, session_id: str, status: str, code: int) -> int:
+    if screen.as_json:
+        screen.json([{"session": session_id, "status": status}])
+    return code
+
+
+async def _all(arguments: argparse.Namespace, agents: list[Agent]) -> int:
+    screen = Screen(as_json=arguments.json)
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+        task.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, stop)
+    rows: list[dict[str, str]] = []
+    try:
+        async with opened(arguments) as runtime:
+            for session_id in await runtime.recover(agents):
+                info = await runtime.sessions.info(session_id)
+                rows.append({"session": session_id, "status": info.status})
+                screen.note(f"{session_id}  ", (info.status, "bold"))
+    except asyncio.CancelledError:
+        if not stopped:
+            raise
+        return TERMINATED
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+    if arguments.json:
+        screen.json(rows)
+    elif not rows:
+        screen.note(("there is nothing to do", "dim"))
+    return WAITING if any(row["status"] == "waiting" for row in rows) and arguments.no_wait else OK

@@ -1,0 +1,201 @@
+"""``perdure show``: the timeline of one session."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from typing import Any
+
+from ..core.errors import StoreCorrupt
+from ..core.usage import Totals
+from ..runtime.runtime import Runtime
+from .exits import OK
+from .live import called, outcome_mark
+from .opening import opened
+from .screen import Screen
+from .sessions import STYLES
+from .text import arguments as shown_arguments
+from .text import counted, duration, moment, plain, short, value
+from .timeline import Timeline
+
+__all__ = ["run"]
+
+PAGE = 500
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show it."""
+    return asyncio.run(_run(arguments))
+
+
+async def _run(arguments: argparse.Namespace) -> int:
+    screen = Screen(as_json=arguments.json)
+    async with opened(arguments) as runtime:
+        info = await runtime.sessions.info(arguments.session)
+        checkpoint = await runtime.sessions.checkpoint(arguments.session)
+        turns = await _turns(runtime, arguments.session, checkpoint.root)
+    if arguments.last:
+        turns = turns[-arguments.last :]
+    if arguments.json:
+        screen.json({"session": plain(info) | {"usage": plain(checkpoint.usage), "revision": checkpoint.revision}, "turns": turns})
+        return OK
+    screen.line((info.session_id, "bold"), "  ", (info.status, STYLES.get(info.status, "")), (f"  {short(info.title, 60)}", "dim"))
+    who = f" · owner {info.owner}" if info.owner else ""
+    screen.line((f"agent {info.agent or '–'}{who} · {info.version} entries · {checkpoint.usage}", "dim"))
+    for turn in turns:
+        screen.line()
+        _show_turn(screen, turn)
+    return OK
+
+
+async def _turns(runtime: Runtime, session_id: str, root: str) -> list[dict[str, Any]]:
+    async def fetch(digest: str) -> bytes | None:
+        try:
+            blob = await runtime.store.blob(root, digest)
+        except StoreCorrupt:
+            # What can be shown is shown; `verify` says what can't.
+            return None
+        return None if blob is None else blob.data
+
+    timeline = Timeline(fetch)
+    after = 0
+    while entries := await runtime.sessions.entries(session_id, after=after, limit=PAGE):
+        for entry in entries:
+            await timeline.add(entry)
+        after = entries[-1].seq
+    return timeline.turns
+
+
+def _show_turn(screen: Screen, turn: dict[str, Any]) -> None:
+    if turn["turn"] is None:
+        screen.line(("between turns", "dim"))
+    else:
+        style = {"completed": "green", "failed": "red", "running": "cyan"}.get(turn["status"], "yellow")
+        took = f" in {duration(turn['ended'] - turn['started'])}" if turn["ended"] else ""
+        said = turn["failure"]["message"] if turn.get("failure") else "" if turn["status"] == "limited" else turn["reason"]
+        screen.line(
+            (turn["turn"], "bold"),
+            f"  {moment(turn['started'])}  ",
+            (turn["status"], style),
+            took,
+            (f"  {said}" if said else "", style),
+            (f"  submission {turn['submission']}", "dim"),
+        )
+    for item in turn["items"]:
+        _SHOW[item["type"]](screen, item)
+    if turn.get("usage"):
+        usage = _usage(turn["usage"])
+        amounts = f"{counted(turn['steps'], 'step')} · {counted(turn['tool_calls'], 'tool call')}"
+        screen.line((f"{amounts} · {usage}", "dim"), indent=2)
+
+
+def _usage(data: dict[str, int]) -> str:
+    return str(Totals(**data))
+
+
+def _message(screen: Screen, item: dict[str, Any]) -> None:
+    who = item["author"] or "user"
+    how = f" ({item['deliver']})" if item["deliver"] not in ("", "turn") else ""
+    screen.line((f"{who}{how}: ", "bold cyan"), _text(item["parts"]), indent=2)
+
+
+def _answer(screen: Screen, item: dict[str, Any]) -> None:
+    text = _text(item["parts"])
+    if text.strip():
+        screen.line(text, indent=2)
+
+
+def _text(parts: list[dict[str, Any]]) -> str:
+    shown = []
+    for part in parts:
+        match part["type"]:
+            case "text":
+                shown.append(part["content"])
+            case "blob" | "uri" | "stored":
+                shown.append(f"[{part['type']} {part.get('uri') or part.get('mime_type') or part.get('size')}]")
+    return "".join(shown)
+
+
+def _operation(screen: Screen, item: dict[str, Any]) -> None:
+    mark, style = outcome_mark(item["status"])
+    attempts = item["attempts"]
+    name = called(item["name"], item["arguments"]) if item["type"] == "tool" else f"model {item.get('model') or item['name']}"
+    facts = [item["operation"]]
+    if attempts and attempts[-1]["ended"]:
+        facts.append(duration(attempts[-1]["ended"] - attempts[-1]["started"]))
+    elif attempts:
+        facts.append(f"since {moment(attempts[-1]['started'])}")
+    if item["effect"] not in (None, "external"):
+        facts.append(item["effect"])
+    if usage := item["usage"]:
+        facts.append(f"{usage.get('input_tokens', '?')} → {usage.get('output_tokens', '?')} tokens")
+    if item["status"] not in ("succeeded",):
+        facts.append(item["status"])
+    screen.line((f"{mark} ", style), name, (f"  {' · '.join(facts)}", "dim"), indent=2)
+    for attempt in attempts if len(attempts) > 1 else ():
+        failure = attempt["failure"]
+        why = f": {failure.get('message') or failure['code']}" if failure else ""
+        took = duration((attempt["ended"] or attempt["started"]) - attempt["started"])
+        screen.line((f"attempt {attempt['attempt']}  {moment(attempt['started'])}  {took}  {attempt['status']}{why}", "dim"), indent=6)
+    if len(attempts) <= 1 and item.get("failure") and item["result"] is None:
+        screen.line((item["failure"].get("message") or item["failure"]["code"], "red"), indent=6)
+    if item.get("unfinished"):
+        screen.line(("unfinished: ", "yellow"), short(item["unfinished"], 400), indent=6)
+    if item["result"] is not None:
+        screen.line(("= ", "dim"), (value(item["result"], 400), "red" if item.get("is_error") else ""), indent=6)
+
+
+def _request(screen: Screen, item: dict[str, Any]) -> None:
+    asked = "may it run?" if item["kind"] == "approval" else "what became of it?"
+    screen.line(("? ", "yellow"), f"{item['name']}: {asked}", (f"  request {item['request_id']}", "dim"), indent=2)
+    if item["match"]:
+        screen.line((f"it may repeat {item['match']['operation']} ({item['match']['state']})", "yellow"), indent=6)
+    if item["closed"] is None:
+        screen.line(("open", "yellow"), f" since {moment(item['at'])}", indent=6)
+        return
+    by = {"answer": item["actor"] or "somebody", "deadline": "its deadline", "turn": "the end of its turn"}[item["by"]]
+    edited = f" with {shown_arguments(item['edited'])}" if "edited" in item else ""
+    why = f": {item['reason']}" if item["reason"] else ""
+    screen.line((f"{item['decision']}{edited}, by {by} after {duration(item['closed'] - item['at'])}{why}", "dim"), indent=6)
+
+
+def _recovered(screen: Screen, item: dict[str, Any]) -> None:
+    lost = ", ".join(f"{attempt['operation']} {attempt['status']}" for attempt in item["attempts"])
+    screen.line(("⟲ ", "yellow"), f"taken over after a process died {moment(item['at'])}", (f"  {lost}" if lost else "", "dim"), indent=2)
+
+
+def _settled(screen: Screen, item: dict[str, Any]) -> None:
+    mark, style = outcome_mark(item["status"])
+    by = f" by {item['actor']}" if item["actor"] else ""
+    screen.line((f"{mark} ", style), f"{item['operation']} is known now{by}: ", value(item["result"], 400), indent=2)
+
+
+def _note(screen: Screen, item: dict[str, Any]) -> None:
+    screen.line((f"note: {item['text']}", "dim"), indent=2)
+
+
+def _refused(screen: Screen, item: dict[str, Any]) -> None:
+    screen.line((f"– refused {item['submission']}: {item['failure'].get('message') or item['failure']['code']}", "dim"), indent=2)
+
+
+def _redefined(screen: Screen, item: dict[str, Any]) -> None:
+    screen.line((f"goes on under a changed definition: {'; '.join(item['difference'])}", "yellow"), indent=2)
+
+
+def _queued(screen: Screen, item: dict[str, Any]) -> None:
+    screen.line((f"{item['submission']} waits for a turn of its own", "dim"), indent=2)
+
+
+_SHOW = {
+    "message": _message,
+    "answer": _answer,
+    "model": _operation,
+    "tool": _operation,
+    "request": _request,
+    "recovered": _recovered,
+    "settled": _settled,
+    "note": _note,
+    "refused": _refused,
+    "definition_changed": _redefined,
+    "queue_changed": _queued,
+}

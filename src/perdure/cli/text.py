@@ -1,0 +1,85 @@
+"""Text that is safe and short enough to show. What models, tools and people wrote may hold anything, terminal commands included."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any
+
+import msgspec
+
+__all__ = ["arguments", "clean", "counted", "duration", "moment", "plain", "short", "since", "to_json", "value"]
+
+# Control characters but tab and newline, what reorders text, and what is invisible.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]")
+
+
+def clean(text: str, *, one_line: bool = False) -> str:
+    """The text with everything that could command a terminal spelled out."""
+    shown = _UNSAFE.sub(_spelled, text)
+    return shown.replace("\n", "↵").replace("\t", " ") if one_line else shown
+
+
+def _spelled(found: re.Match[str]) -> str:
+    number = ord(found.group())
+    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
+
+
+def short(text: str, limit: int) -> str:
+    """At most ``limit`` characters on one line, safe."""
+    line = clean(text[: limit * 2], one_line=True)
+    return line if len(line) <= limit and len(text) <= limit * 2 else line[: max(1, limit - 1)] + "…"
+
+
+def value(data: Any, limit: int = 200) -> str:
+    """A JSON value in one short line."""
+    return short(data if isinstance(data, str) else json.dumps(data, ensure_ascii=False), limit)
+
+
+def arguments(data: Any, limit: int = 200) -> str:
+    """A call's arguments as between parentheses."""
+    if isinstance(data, dict):
+        return short(", ".join(f"{name}={json.dumps(item, ensure_ascii=False)}" for name, item in data.items()), limit)
+    return value(data, limit)
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number of things."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def moment(at: int) -> str:
+    """A time of day, with its date if that isn't today's; local."""
+    then, now = time.localtime(at / 1000), time.localtime()
+    return time.strftime("%H:%M:%S" if then[:3] == now[:3] else "%Y-%m-%d %H:%M:%S", then)
+
+
+def duration(ms: float) -> str:
+    """How long something took."""
+    if ms < 1000:
+        return f"{max(0, round(ms))} ms"
+    seconds = ms / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+
+
+def since(at: int) -> str:
+    """How long ago a time was."""
+    return duration(max(0, time.time() * 1000 - at))
+
+
+def plain(record: Any) -> Any:
+    """A record as plain JSON data."""
+    return msgspec.to_builtins(record)
+
+
+def to_json(data: Any) -> str:
+    """One line of JSON in pure ASCII, so that no reader and no terminal can misunderstand it."""
+    return json.dumps(data, ensure_ascii=True, separators=(",", ":"))

@@ -1,0 +1,188 @@
+"""A journal as turns: what was said, what was done and how often it was tried, what was asked, what was recovered. Plain JSON data."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ..core.entries import (
+    DefinitionChange,
+    EffectSettled,
+    Entry,
+    MessageAdded,
+    NoteAdded,
+    OperationEnded,
+    OperationPlanned,
+    OperationStarted,
+    Plan,
+    QueueChanged,
+    Recovered,
+    RequestClosed,
+    RequestOpened,
+    SubmissionRefused,
+    TurnEnded,
+    TurnStarted,
+)
+from ..core.messages import Part, StoredPart, ToolCall, ToolCallResponse, decode_part
+from .text import plain
+
+__all__ = ["Timeline"]
+
+Fetch = Callable[[str], Awaitable[bytes | None]]
+
+
+class Timeline:
+    """Takes entries in their order; ``turns`` grows. What stands outside any turn is a turn without an id."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+        self.turns: list[dict[str, Any]] = []
+        self._inside = False
+        self._operations: dict[str, dict[str, Any]] = {}
+        self._requests: dict[str, dict[str, Any]] = {}
+        self._calls: dict[str, ToolCall] = {}
+        self._receipts: dict[int, list[dict[str, Any]]] = {}
+
+    async def add(self, entry: Entry) -> None:
+        """One entry more."""
+        match entry:
+            case TurnStarted():
+                self._inside = True
+                self._operations, self._requests = {}, {}
+                turn = {"turn": entry.turn, "submission": entry.submission, "agent": entry.agent, "started": entry.at, "ended": None}
+                self.turns.append({**turn, "status": "running", "reason": "", "failure": None, "usage": None, "items": []})
+            case TurnEnded():
+                turn = self.turns[-1]
+                turn |= {"status": entry.kind.removeprefix("turn_"), "ended": entry.at, "reason": entry.reason, "usage": plain(entry.usage)}
+                turn |= {"steps": entry.steps, "tool_calls": entry.tool_calls, "failure": plain(getattr(entry, "failure", None))}
+                self._inside = False
+            case MessageAdded():
+                await self._message(entry)
+            case OperationPlanned():
+                self._operation(entry.operation, entry.plan, entry)
+            case OperationStarted():
+                item = self._operations.get(entry.operation) or self._operation(entry.operation, entry.plan or Plan(kind="tool"), entry)
+                item["status"] = "started"
+                item["attempts"].append(
+                    {"attempt": entry.attempt, "started": entry.at, "ended": None, "status": "started", "failure": None}
+                )
+            case OperationEnded():
+                await self._ended(entry)
+            case RequestOpened():
+                self._opened(entry)
+            case RequestClosed():
+                item = self._requests.get(entry.request_id, {})
+                item |= {"closed": entry.at, "decision": entry.decision, "by": entry.by, "actor": entry.actor, "reason": entry.reason}
+                if entry.arguments is not None:
+                    item["edited"] = entry.arguments
+            case EffectSettled():
+                parts = await self._whole(entry.parts)
+                result = parts[0].response if isinstance(parts[0], ToolCallResponse) else None
+                self._item("settled", entry, operation=entry.operation, status=entry.status, result=result, actor=entry.actor)
+                if (known := self._operations.get(entry.operation)) is not None:
+                    known |= {"status": entry.status, "result": result}
+            case Recovered():
+                self._item("recovered", entry, fence=entry.fence, attempts=[plain(item) for item in entry.attempts])
+            case NoteAdded():
+                self._item("note", entry, text=entry.text)
+            case DefinitionChange():
+                self._item("definition_changed", entry, difference=list(entry.difference))
+            case SubmissionRefused():
+                self._item("refused", entry, submission=entry.submission, failure=plain(entry.failure), actor=entry.actor)
+            case QueueChanged():
+                self._item("queue_changed", entry, submission=entry.submission, deliver=entry.deliver)
+
+    def _item(self, what: str, entry: Entry, **facts: Any) -> dict[str, Any]:
+        item = {"type": what, "seq": entry.seq, "at": entry.at, **facts}
+        if not self._inside and not (self.turns and self.turns[-1]["turn"] is None):
+            self.turns.append({"turn": None, "items": []})
+        self.turns[-1]["items"].append(item)
+        return item
+
+    def _operation(self, identity: str, plan: Plan, entry: Entry) -> dict[str, Any]:
+        call = self._calls.get(plan.call)
+        item = self._item(
+            plan.kind,
+            entry,
+            operation=identity,
+            name=plan.name,
+            effect=plan.effect if plan.kind == "tool" else None,
+            arguments=None if call is None else call.arguments,
+            status="planned",
+            attempts=[],
+            result=None,
+            usage=None,
+        )
+        self._operations[identity] = item
+        return item
+
+    async def _ended(self, entry: OperationEnded) -> None:
+        item = self._operations.get(entry.operation)
+        if item is None:
+            return
+        failure = plain(entry.failure)
+        attempt = item["attempts"][-1] if item["attempts"] and entry.attempt else None
+        if attempt is not None:
+            attempt |= {"ended": entry.at, "status": entry.status, "failure": failure, "retry_at": entry.retry_at or None}
+        if entry.partial:
+            item["unfinished"] = entry.partial
+        parts = await self._whole(entry.parts)
+        if item["type"] == "model":
+            self._calls |= {part.id: part for part in parts if isinstance(part, ToolCall)}
+            self._receipts[entry.seq] = [_shown(part) for part in parts if not _hidden(part)]
+            item["usage"] = plain(entry.usage)
+            item["model"] = entry.model
+            item["finish"] = entry.finish
+        elif parts and isinstance(parts[0], ToolCallResponse):
+            item |= {"result": parts[0].response, "is_error": parts[0].is_error}
+        item["status"] = entry.status if entry.final else "unknown" if entry.status == "uncertain" else "ready"
+        item["failure"] = failure
+
+    def _opened(self, entry: RequestOpened) -> None:
+        operation = self._operations.get(entry.operation, {})
+        self._requests[entry.request_id] = self._item(
+            "request",
+            entry,
+            request_id=entry.request_id,
+            kind=type(entry).__struct_config__.tag,
+            operation=entry.operation,
+            name=operation.get("name", ""),
+            arguments=operation.get("arguments"),
+            deadline=entry.deadline or None,
+            match=plain(getattr(entry, "match", None)),
+            closed=None,
+        )
+
+    async def _message(self, entry: MessageAdded) -> None:
+        if entry.role == "tool":
+            # Its responses stand with their calls.
+            return
+        if entry.role == "assistant":
+            self._item("answer", entry, parts=self._receipts.pop(entry.receipt, []), position=entry.number - 1)
+            return
+        parts = [_shown(part) for part in await self._whole(entry.parts)]
+        self._item(
+            "message",
+            entry,
+            parts=parts,
+            author=entry.author,
+            submission=entry.submission,
+            deliver=entry.deliver,
+            position=entry.number - 1,
+        )
+
+    async def _whole(self, parts: tuple[Part, ...]) -> list[Part]:
+        whole: list[Part] = []
+        for part in parts:
+            data = await self._fetch(part.digest) if isinstance(part, StoredPart) else None
+            whole.append(part if data is None else decode_part(data))
+        return whole
+
+
+def _hidden(part: Part) -> bool:
+    return type(part).__name__ == "Private" or (isinstance(part, StoredPart) and part.private)
+
+
+def _shown(part: Part) -> dict[str, Any]:
+    shown: dict[str, Any] = plain(part)
+    return shown

@@ -1,0 +1,84 @@
+"""``perdure uncertain``: effects whose outcome nobody knows, and what became of them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from ..core.errors import StaleRequest, UsageError
+from ..runtime.runtime import Runtime
+from ..runtime.sessions import SessionInfo, Uncertain
+from .decide import json_argument
+from .exits import OK
+from .live import called
+from .opening import opened
+from .screen import Screen
+from .text import moment, plain
+
+__all__ = ["run"]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List them, or settle one."""
+    if arguments.settle is None:
+        if arguments.result is not None or arguments.failed is not None:
+            raise UsageError("--result and --failed say what became of an operation", hint="--settle OPERATION names it")
+        return asyncio.run(_list(arguments))
+    if arguments.session is None:
+        raise UsageError("--settle needs the session", hint="perdure uncertain SESSION --settle OPERATION …")
+    if arguments.result is None and arguments.failed is None:
+        raise UsageError("what became of it?", hint="--result JSON, or --failed TEXT")
+    return asyncio.run(_settle(arguments))
+
+
+async def _list(arguments: argparse.Namespace) -> int:
+    screen = Screen(as_json=arguments.json)
+    found: list[Uncertain] = []
+    async with opened(arguments) as runtime:
+        if arguments.session is not None:
+            found = await runtime.sessions.uncertain(arguments.session)
+        else:
+            last: SessionInfo | None = None
+            while page := await runtime.sessions.list(before=last, limit=100):
+                for info in page:
+                    found += await runtime.sessions.uncertain(info.session_id)
+                last = page[-1]
+    if arguments.json:
+        screen.json([plain(item) for item in found])
+        return OK
+    if not found:
+        screen.note(("nothing is uncertain", "dim"))
+    for item in found:
+        attempt = f" --attempt {item.attempt}" if item.attempt > 1 else ""
+        screen.line(
+            ("? ", "yellow"), (item.session_id, "bold"), f"  {called(item.name, item.arguments)}", (f"  since {moment(item.at)}", "dim")
+        )
+        screen.line(f"perdure uncertain {item.session_id} --settle {item.operation}{attempt} --result '…'   (or --failed '…')", indent=4)
+    return OK
+
+
+async def _settle(arguments: argparse.Namespace) -> int:
+    screen = Screen(as_json=arguments.json)
+    failed = arguments.failed is not None
+    result = arguments.failed if failed else json_argument(arguments.result, "--result")
+    async with opened(arguments) as runtime:
+        item = await _find(runtime, arguments)
+        if item.request_id:
+            sent = await runtime.sessions.settle(item.session_id, item.request_id, result, is_error=failed, actor=arguments.actor)
+        else:
+            sent = await runtime.sessions.report_attempt(item.session_id, item.operation, item.attempt, result, failed, arguments.actor)
+    if arguments.json:
+        screen.json({"session": item.session_id, "operation": item.operation, "attempt": item.attempt, "submission": sent.id})
+    else:
+        screen.line(("✓ ", "green"), f"{item.name} {'failed' if failed else 'succeeded'}: {item.operation} attempt {item.attempt}")
+    return OK
+
+
+async def _find(runtime: Runtime, arguments: argparse.Namespace) -> Uncertain:
+    for item in await runtime.sessions.uncertain(arguments.session):
+        if item.operation == arguments.settle and arguments.attempt in (None, item.attempt):
+            return item
+    raise StaleRequest(
+        f"the outcome of {arguments.settle!r} in {arguments.session!r} is not uncertain",
+        hint=f"`perdure uncertain {arguments.session}` lists what is",
+    )

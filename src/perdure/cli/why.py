@@ -1,0 +1,192 @@
+"""``perdure why``: what a session is doing or waiting for, and what would move it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shlex
+from typing import Any
+
+import msgspec
+
+from ..core import checkpoint as checkpoints
+from ..core import commands
+from ..core.checkpoint import Checkpoint, phase
+from ..core.entries import OperationStarted
+from ..core.errors import SessionNotFound
+from ..core.messages import text_of
+from ..runtime.runtime import Runtime
+from ..runtime.sessions import Request
+from ..store.base import InboxRow, Loaded
+from .ask import commands_for, explain
+from .exits import OK
+from .opening import opened
+from .screen import Screen
+from .sessions import STYLES
+from .text import moment, plain, short, since
+
+__all__ = ["run"]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Say it."""
+    return asyncio.run(_run(arguments))
+
+
+async def _run(arguments: argparse.Namespace) -> int:
+    screen = Screen(as_json=arguments.json)
+    async with opened(arguments) as runtime:
+        await runtime.sessions.info(arguments.session)
+        head = await runtime.store.load(arguments.session)
+        if head is None:
+            raise SessionNotFound(f"there is no session {arguments.session!r}")
+        checkpoint = checkpoints.decode(head.row.checkpoint)
+        requests = await runtime.sessions.requests(arguments.session)
+        queue = await runtime.store.inbox(head.row.no)
+        facts: dict[str, Any] = {
+            "session": head.row.session_id,
+            "status": head.row.status,
+            "phase": phase(checkpoint),
+            "holder": await _holder(runtime, head),
+            "turn": _turn(checkpoint),
+            "operations": await _operations(runtime, head, checkpoint),
+            "requests": [_request(item, head, arguments.db) for item in requests],
+            "queue": [_queued(row) for row in queue],
+            "wake_at": head.row.wake_at,
+            "claims": head.row.claims,
+        }
+        facts["next"] = _next(facts, head, arguments.db)
+    if arguments.json:
+        screen.json(facts)
+    else:
+        _show(screen, facts, requests)
+    return OK
+
+
+async def _holder(runtime: Runtime, head: Loaded) -> dict[str, Any] | None:
+    if head.row.holder is None:
+        return None
+    runner = next((item for item in await runtime.store.runners() if item.id == head.row.holder), None)
+    known = {} if runner is None else {"host": runner.host, "pid": runner.pid, "expires": runner.expires}
+    return {"runner": head.row.holder, "alive": head.holder_alive, **known}
+
+
+def _turn(checkpoint: Checkpoint) -> dict[str, Any] | None:
+    turn = checkpoint.turn
+    if turn is None:
+        return None
+    return {"turn": turn.id, "submission": turn.submission, "agent": turn.agent, "started": turn.started, "step": turn.step}
+
+
+async def _operations(runtime: Runtime, head: Loaded, checkpoint: Checkpoint) -> list[dict[str, Any]]:
+    turn = checkpoint.turn
+    found: list[dict[str, Any]] = []
+    since_when: dict[tuple[str, int], int] = {}
+    if turn is not None:
+        started = await runtime.sessions.entries(head.row.session_id, after=int(turn.id[1:]), kinds=("operation_started",))
+        since_when = {(item.operation, item.attempt): item.at for item in started if isinstance(item, OperationStarted)}
+    for item in turn.operations if turn is not None else ():
+        if item.status != "ended":
+            found.append(
+                {
+                    "operation": item.id,
+                    "kind": item.plan.kind,
+                    "name": item.plan.name,
+                    "status": item.status,
+                    "attempt": item.attempt,
+                    "since": since_when.get((item.id, item.attempt)),
+                    "not_before": item.not_before or None,
+                }
+            )
+    return found
+
+
+def _request(item: Request, head: Loaded, db: str) -> dict[str, Any]:
+    return {
+        "request_id": item.request_id,
+        "kind": item.kind,
+        "operation": item.operation,
+        "name": item.name,
+        "arguments": item.arguments,
+        "deadline": item.deadline or None,
+        "default": item.default,
+        "commands": [command for command, _ in commands_for(head.row.session_id, item, db)],
+        "match": plain(getattr(item.entry, "match", None)),
+    }
+
+
+def _queued(row: InboxRow) -> dict[str, Any]:
+    text = ""
+    if row.body is not None and row.kind == commands.PostMessage.kind:
+        try:
+            command = commands.decode(row.kind, row.body, submission=row.submission_id, at=row.at, actor=row.actor)
+        except msgspec.MsgspecError:
+            text = "(can't be read; run perdure verify)"
+        else:
+            text = text_of(getattr(command, "parts", ()))
+    return {"submission": row.submission_id, "kind": row.kind, "at": row.at, "not_before": row.not_before, "actor": row.actor, "text": text}
+
+
+def _next(facts: dict[str, Any], head: Loaded, db: str) -> list[str]:
+    """What would move it, in sentences, commands in backquotes."""
+    name = shlex.quote(head.row.session_id)
+    store = "" if db == "agents.db" else f" --db {shlex.quote(db)}"
+    resume = f"`perdure resume {name} --agents module:agent{store}`"
+    holder = facts["holder"]
+    if head.row.status == "stuck":
+        return [f"its processes died {head.row.claims} times without progress; once you know why: {resume[:-1]} --force`"]
+    if holder is not None and holder["alive"]:
+        if any(item["status"] == "ready" for item in facts["operations"]):
+            return ["its holder tries again by itself"]
+        return [f"its holder is at work; `perdure events {name} --follow{store}` watches, `perdure interrupt {name}{store}` stops the turn"]
+    if holder is not None:
+        return [f"its holder died; whoever runs {resume} takes over at once"]
+    if facts["requests"]:
+        moves = ["a decision, with one of the commands above"]
+        if any(item["deadline"] for item in facts["requests"]):
+            moves.append("the deadline, which decides for you once somebody looks")
+        return moves
+    if facts["turn"] is not None:
+        return [f"nobody works on it; {resume} goes on where it was"]
+    if facts["queue"]:
+        later = min((item["not_before"] or 0 for item in facts["queue"]), default=0)
+        when = f", not before {moment(later)}" if later > head.now else ""
+        return [f"somebody has to take up what waits{when}: {resume}, a worker, or whoever has it open"]
+    return [f'nothing is to be done; a message moves it: `perdure send {name} "…"{store}`']
+
+
+def _show(screen: Screen, facts: dict[str, Any], requests: list[Request]) -> None:
+    screen.line((facts["session"], "bold"), "  ", (facts["status"], STYLES.get(facts["status"], "")))
+    holder = facts["holder"]
+    if holder is not None:
+        place = f"process {holder['pid']} on {holder['host']}" if "pid" in holder else f"runner {holder['runner']}"
+        alive = ("alive", "green") if holder["alive"] else ("dead", "bold red")
+        screen.line(f"held by {place}, ", alive)
+    if facts["turn"] is not None:
+        turn = facts["turn"]
+        screen.line(
+            f"turn {turn['turn']}, step {turn['step']}, for {since(turn['started'])}", (f"  submission {turn['submission']}", "dim")
+        )
+    for item in facts["operations"]:
+        begun = f" for {since(item['since'])}" if item["since"] else ""
+        words = {
+            "started": f"runs{begun}" if holder is not None and holder["alive"] else f"was running{begun}",
+            "planned": "is planned",
+            "ready": f"failed and is tried again{' at ' + moment(item['not_before']) if item['not_before'] else ''}",
+            "unknown": "was interrupted; its tool is asked what became of it",
+            "asking": "was interrupted, and only a person can say what became of it",
+        }[item["status"]]
+        again = f" (attempt {item['attempt']})" if item["attempt"] > 1 else ""
+        what = "the model" if item["kind"] == "model" else item["name"]
+        screen.line("  ", (what, "bold"), f" {words}{again}", (f"  {item['operation']}", "dim"))
+    for request, shown in zip(requests, facts["requests"], strict=True):
+        explain(screen.line, request)
+        for command in shown["commands"]:
+            screen.line("  ", command)
+    for item in facts["queue"]:
+        later = f", not before {moment(item['not_before'])}" if item["not_before"] else ""
+        screen.line(
+            f"waiting since {moment(item['at'])}{later}: {item['kind']} ", short(item["text"], 60), (f"  {item['submission']}", "dim")
+        )
+    for move in facts["next"]:
+        screen.line(("→ ", "cyan"), move)
