@@ -336,6 +336,8 @@ def guard(draft: Draft, command: Guarded) -> None:
 def start_tools(draft: Draft, command: StartTools) -> None:
     turn = draft.checkpoint.turn
     for item in startable(turn) if turn is not None else ():
+        if item.not_before > command.at:
+            continue
         plan = command.plans.get(item.id)
         draft.write(OperationStarted(operation=item.id, attempt=item.attempt + 1, fence=command.fence, plan=plan), command.at)
 
@@ -482,9 +484,17 @@ def reconcile(draft: Draft, command: Reconciled) -> None:
             finish_batch(draft, command.at)
             fail_turn(draft, command.at, CRASH_LOOP, UNKNOWN_LIVE)
             return
+        case "not_done" if operation.attempt - operation.restarts >= ATTEMPTS:
+            words = f"{NOT_EXECUTED}: {operation.attempt} attempts had no effect"
+            response = response_to(operation.plan, words, is_error=True)
+            gave_up = Failure(code="not_done", message=words)
+            draft.write(replace(ended, status="failed", failure=gave_up, parts=(response,), digest=part_digest(response)), command.at)
         case "not_done":
             nothing = Failure(code="not_done", message="the attempt had no effect")
-            draft.write(replace(ended, status="cancelled", final=False, failure=nothing), command.at)
+            # The first time at once, since a crash is the usual cause; then as patiently as with a provider.
+            tries = operation.attempt - operation.restarts
+            retry_at = command.at + retry_delay(tries - 1, None) if tries > 1 else 0
+            draft.write(replace(ended, status="cancelled", final=False, failure=nothing, retry_at=retry_at), command.at)
         case "unknown":
             text = UNKNOWN_AFTER_RESTART if command.fence > operation.fence else UNKNOWN_LIVE
             failure = Failure(code="unknown", message="nobody can tell")

@@ -99,6 +99,8 @@ class Calls:
         before = len(batch.entries)
         plans: dict[str, Plan] = {}
         for item in startable(batch.draft.turn):
+            if item.not_before > batch.now:
+                continue
             tool = self._agent.tool(item.plan.name)
             arguments = await self.arguments(item, ledger, batch)
             wrong = _unknown(self._agent, item.plan.name) if tool is None else problem(tool, arguments) if item.edited else None

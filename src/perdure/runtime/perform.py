@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
 import msgspec
@@ -20,7 +20,7 @@ from ..core.rules import idempotency_key
 from ..models.base import Delta, Model, ModelOutput, ModelRequest, TextDelta
 from ..store.base import StoredBlob
 from ..tools.context import ToolContext
-from ..tools.tool import ArgumentsInvalid, Done, NotDone, ResultInvalid, Tool, ToolCancelled, ToolError
+from ..tools.tool import ArgumentsInvalid, Done, NotDone, ResultInvalid, Tool, ToolCancelled, ToolError, Unknown
 from . import tokens
 from .clock import Clock
 
@@ -28,6 +28,9 @@ __all__ = ["OUTPUT_LIMIT", "Outcome", "Performer", "keep_parts"]
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
 """The longest answer of a model, or result of a tool, that is kept (bytes)."""
+
+RECONCILE_SECONDS = 60.0
+"""How long a tool without a timeout of its own may take to tell what became of a call."""
 
 Outcome: TypeAlias = tuple[AttemptEnded | Reconciled, tuple[StoredBlob, ...]]
 Late: TypeAlias = Callable[[Operation, Any, bool], None]
@@ -218,7 +221,8 @@ class Performer:
             return report, ()
         try:
             bound = tool.check(arguments)
-            answer = await tool.reconcile_call(self.context(operation, agent), bound)
+            seconds = RECONCILE_SECONDS if tool.timeout is None else tool.timeout
+            answer = await self._within(seconds, tool.reconcile_call(self.context(operation, agent), bound))
             if isinstance(answer, NotDone):
                 return msgspec.structs.replace(report, outcome="not_done", at=self._clock.now()), ()
             if isinstance(answer, Done):
@@ -228,6 +232,17 @@ class Performer:
         except (ArgumentsInvalid, LimitExceeded, NotCanonical) as error:
             _log.warning("the reconcile of %s told nothing usable: %s", tool.name, error)
         return msgspec.structs.replace(report, at=self._clock.now()), ()
+
+    async def _within(self, seconds: float, asking: Coroutine[Any, Any, Done | NotDone | Unknown]) -> Done | NotDone | Unknown:
+        """An answer that doesn't come in time is none."""
+        asked = asyncio.ensure_future(asking)
+        timer = asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + round(seconds * 1000)))
+        try:
+            await asyncio.wait([asked, timer], return_when=asyncio.FIRST_COMPLETED)
+            return asked.result() if asked.done() else Unknown()
+        finally:
+            timer.cancel()
+            asked.cancel()
 
     def context(self, operation: Operation, agent: Agent) -> ToolContext:
         """What a tool is told about its call."""

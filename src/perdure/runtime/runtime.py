@@ -308,6 +308,9 @@ class Runtime:
         agent = by_name.get(info.agent)
         if agent is None:
             raise UnknownAgent(f"the session {session_id!r} belongs to the agent {info.agent!r}", hint=f"known here: {', '.join(by_name)}")
+        if session_id in self._drivers and self._drivers[session_id].interest:
+            # Somebody here works on it already, for as long as they like.
+            return [session_id]
         driver = await self.engage(session_id, agent, force=force)
         task = self._tasks.get(session_id)
         self.disengage(driver)
