@@ -542,6 +542,29 @@ def test_a_request_that_changed_before_it_was_sent_again_is_a_new_operation_of_t
     assert s.checkpoint.turn.step == 1
 
 
+def test_a_call_that_never_takes_effect_is_tried_five_times_at_growing_distances_and_given_up() -> None:
+    s = story.tools(reconcile=True)
+    waits = []
+    for _ in range(4):
+        s.tool_ends("t2.0.1", "uncertain", failure=Failure(code="timeout"))
+        (ended,) = s.do(s.reconciled("t2.0.1", "not_done"))
+        assert isinstance(ended, OperationEnded)
+        waits.append(max(0, ended.retry_at - ended.at))
+        if waits[-1]:
+            assert s.do(StartTools(fence=1, at=ended.retry_at - 1)) == []
+        s.at += waits[-1]
+        s.starts()
+    s.tool_ends("t2.0.1", "uncertain", failure=Failure(code="timeout"))
+
+    written = s.told(s.reconciled("t2.0.1", "not_done"))
+
+    assert waits == [0, 200, 400, 800]
+    assert written == [
+        "operation_ended t2.0.1#5 failed (not_done) !'not executed: 5 attempts had no effect'",
+        f"message tool → {s.checkpoint.version - 1}",
+    ]
+
+
 # ------------------------------------------------------------------------------------------------------------------- steers
 
 

@@ -23,6 +23,7 @@ from perdure.core.entries import (
     Entry,
     MessageAdded,
     NoteAdded,
+    Plan,
     Rebased,
     SessionCreated,
     TurnCompleted,
@@ -148,7 +149,7 @@ def test_an_entry_of_an_unknown_kind_is_refused() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"submission":1}', b'{"unknown":1}', b'{"submission":"\xff"}', b"{}"])
 def test_bytes_that_are_no_entry_of_their_kind_are_corrupt(body: bytes) -> None:
-    row = replace(sealed(told().entries)[1], body=body)
+    row = replace(sealed(told().entries)[1], body=body, body_digest=body_digest(SALT, body))
 
     with pytest.raises(StoreCorrupt, match="entry 2 can't be read"):
         open_entry(row)
@@ -159,8 +160,9 @@ def test_a_request_of_an_unknown_kind_is_corrupt() -> None:
     row = seal(asked, chain=GENESIS, session_id="s1", salt=SALT)
     assert row.body is not None
 
-    with pytest.raises(StoreCorrupt):
-        open_entry(replace(row, body=row.body.replace(b'"approval"', b'"telepathy"')))
+    body = row.body.replace(b'"approval"', b'"telepathy"')
+    with pytest.raises(StoreCorrupt, match="can't be read"):
+        open_entry(replace(row, body=body, body_digest=body_digest(SALT, body)))
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version":"1"}', b'{"unknown":1}', b'{"title":"\xff"}', b'{"turn":{}}'])
@@ -226,13 +228,57 @@ def test_the_checkpoint_of_an_ordinary_step_is_small() -> None:
     assert len(checkpoints.encode(_step_of(8, "search_the_whole_company", effect_key="a" * 64).checkpoint)) <= 8 * 1024
 
 
-@pytest.mark.parametrize("name", ["refund", "search_the_whole_company_wiki_and_mail"])
-def test_a_step_of_as_many_calls_as_are_allowed_fits(name: str) -> None:
-    s = _step_of(checkpoints.CALLS_LIMIT, name, effect_key="a" * 64)
+def _fits(s: Story) -> None:
     data = checkpoints.encode(s.checkpoint)
-
     assert len(data) <= checkpoints.SIZE_LIMIT
     assert checkpoints.decode(data) == s.checkpoint
+
+
+@pytest.mark.parametrize("name", ["refund", "search_the_whole_company_wiki_and_mail"])
+@pytest.mark.parametrize("facts", [{}, {"ask_when_uncertain": True}, {"reconcile": True}, {"exclusive": True}], ids=str)
+def test_a_step_of_as_many_calls_as_are_allowed_fits_whatever_becomes_of_them(name: str, facts: dict[str, Any]) -> None:
+    """What was started must be able to end: a receipt that the checkpoint had no room for would be lost."""
+    s = _step_of(checkpoints.CALLS_LIMIT, name, effect_key="a" * 64, **facts)
+    _fits(s)
+    s.do(s.claim())
+    _fits(s)
+    while s.phase in ("tools", "waiting"):
+        assert s.checkpoint.turn is not None
+        for index, item in enumerate(s.checkpoint.turn.tools):
+            if item.status == "asking":
+                s.do(s.answer(item.id, "settle", result="told"))
+            elif item.status == "unknown":
+                s.do(s.reconciled(item.id, "done"))
+            elif item.status == "started":
+                s.tool_ends(item.id)
+            if index % 16 == 0:
+                _fits(s)
+        if s.phase == "tools":
+            s.starts()
+    assert "message" in {entry.kind for entry in s.entries[-2:]}, "every call has its response"
+
+
+def test_a_step_of_as_many_approvals_as_are_allowed_fits() -> None:
+    name = "search_the_whole_company_wiki_and_mail"
+    calls = [call(f"call_{index:024d}", name) for index in range(checkpoints.CALLS_LIMIT)]
+    s = story.unplanned(*calls)
+    s.plans(*(planned(item, verdict="ask", deadline=1_800_000_000_000, effect_key="a" * 64) for item in calls))
+    _fits(s)
+    for index, _ in enumerate(calls, 1):
+        s.do(s.answer(f"t2.0.{index}", "approve", arguments={"n": index}))
+        if index % 16 == 0:
+            _fits(s)
+    s.starts()
+    _fits(s)
+
+
+def test_of_a_call_that_ended_only_its_name_and_its_receipt_are_kept() -> None:
+    s = story.batch(planned(call("c1"), effect_key="a" * 64, reconcile=True), planned(call("c2")))
+    s.tool_ends("t2.0.1")
+
+    item = s.operation("t2.0.1")
+    assert item.plan == Plan(kind="tool", name="refund", call="c1")
+    assert (item.status, item.receipt) == ("ended", s.checkpoint.version)
 
 
 def test_a_checkpoint_beyond_its_limit_is_refused_by_name() -> None:
