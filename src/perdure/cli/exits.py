@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Final
 
-from ..core.errors import PerdureError, ProviderError, Refused, StoreError, UsageError
+from ..core.errors import MissingExtra, MissingKey, PerdureError, ProviderError, Refused, StoreError, UsageError
 
 __all__ = [
     "FAILED",
@@ -50,7 +50,9 @@ def exit_code(error: BaseException) -> int:
 
 
 def failure_code(code: str) -> int:
-    """The exit code of a turn that failed: whether its provider did, or something else."""
+    """The exit code of a turn that failed: whether its provider did, the command's model can't work here, or something else."""
+    if code in (MissingKey.code, MissingExtra.code):
+        return USAGE
     providers: list[type[PerdureError]] = [ProviderError]
     for known in providers:
         providers.extend(known.__subclasses__())

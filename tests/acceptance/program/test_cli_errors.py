@@ -1,0 +1,138 @@
+"""Whatever goes wrong is one line with what to do, the right exit code, and nothing half-done."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from .conftest import PATIENCE, Program
+
+SHOP = "agents_here:shop"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sessions"],
+        ["show", "s"],
+        ["why", "s"],
+        ["events", "s"],
+        ["verify"],
+        ["uncertain"],
+        ["approve", "s"],
+        ["send", "s", "hello"],
+        ["interrupt", "s"],
+        ["resume", "s", "--agents", SHOP],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_command_with_nothing_to_look_at_makes_no_store(perdure: Program, command: list[str]) -> None:
+    perdure(*command, code=2)
+    assert "there is no store at" in perdure.errors
+    assert "--db" in perdure.errors
+    assert [path.name for path in perdure.directory.iterdir() if "agents.db" in path.name] == []
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with one session, made once."""
+    program = Program(tmp_path_factory.mktemp("stored"))
+    program("run", SHOP, "hello", "--session", "s")
+    return program.db
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "words"),
+    [
+        (["show", "nobody"], 3, "perdure sessions"),
+        (["send", "nobody", "hello"], 3, "no session"),
+        (["approve", "s"], 3, "nothing is asked"),
+        (["answer", "s", "0123456789abcdef", "approve"], 3, "not open"),
+        (["answer", "s", "0123456789abcdef", "settle", "--result", "{"], 2, "no JSON"),
+        (["answer", "s", "0123456789abcdef", "perhaps"], 2, "approve"),
+        (["uncertain", "s", "--settle", "t2.0.1", "--failed", "x"], 3, "not uncertain"),
+        (["uncertain", "s", "--settle", "t2.0.1"], 2, "what became of it"),
+        (["sessions", "--status", "dancing"], 2, "waiting"),
+        (["sessions", "--limit", "0"], 2, "at least 1"),
+        (["events", "s", "--after", "x"], 2, "number"),
+        (["verify", "s", "--expect", "7"], 2, "no head"),
+        (["verify", "nobody"], 3, "no session"),
+        (["run", SHOP, " "], 2, "empty"),
+        (["run", SHOP], 2, "agent and a message"),
+        (["run", SHOP, "more", "words"], 2, "quotes"),
+        (["run", "agents_here", "hello"], 2, "module:attribute"),
+        (["run", "agents_here:nobody", "hello"], 2, "its agents: shop"),
+        (["run", "agents_here:number", "hello"], 2, "not an Agent"),
+        (["run", "no_such_module:agent", "hello"], 2, "can't be imported"),
+        (["run", "no_such_file.py:agent", "hello"], 2, "there is no file"),
+        (["run", "--model", "acme:large", "hello"], 2, "acme"),
+        (["resume", "s", "--agents", "other:agent"], 2, "can't be imported"),
+        (["chat"], 2, "needs an agent"),
+        (["dance"], 2, "dance"),
+        (["--db", "postgresql://here/x", "sessions"], 2, "PostgreSQL"),
+        (["--db", "missing/agents.db", "run", SHOP, "hello"], 2, "no directory"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_is_answered_with_what_to_do(perdure: Program, command: list[str], code: int, words: str, stored: Path) -> None:
+    if command[0] not in ("run", "chat", "dance") and command[0] != "--db":
+        shutil.copy(stored, perdure.db)
+    perdure(*command, code=code)
+    assert words in perdure.errors
+    if command != ["dance"]:
+        assert len([line for line in perdure.errors.splitlines() if not line.startswith(("usage:", " "))]) == 1
+
+
+def test_a_missing_key_is_a_mistake_in_the_command(perdure: Program) -> None:
+    perdure("run", "--model", "openai:gpt-5.6-sol", "hello", code=2)
+    assert "OPENAI_API_KEY" in perdure.errors
+
+
+def test_a_file_that_is_not_ours_is_left_alone(perdure: Program) -> None:
+    foreign = perdure.directory / "agents.db"
+    with sqlite3.connect(foreign) as database:
+        database.execute("CREATE TABLE theirs (x)")
+    database.close()
+    before = foreign.read_bytes()
+    perdure("sessions", code=3)
+    assert "not a perdure store" in perdure.errors
+    foreign.write_bytes(b"just some text, long enough to be no database " * 40)
+    perdure("run", SHOP, "hello", code=3)
+    assert before != foreign.read_bytes()
+    foreign.write_bytes(before)
+    perdure("run", SHOP, "hello", code=3)
+    assert foreign.read_bytes() == before
+
+
+def test_a_damaged_row_is_an_error_of_the_store(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    with sqlite3.connect(perdure.db) as database:
+        database.execute("UPDATE sessions SET checkpoint = x'00'")
+    database.close()
+    perdure("show", "s", code=4)
+    assert "perdure verify" in perdure.errors
+
+
+def test_an_error_is_json_too_where_json_was_asked_for(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    error = perdure.json("show", "nobody", code=3)["error"]
+    assert error["code"] == "session_not_found"
+    assert error["hint"]
+
+
+def test_the_traceback_is_there_for_whoever_asks(perdure: Program) -> None:
+    process = perdure.start("sessions", PERDURE_DEBUG="1")
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert "Traceback" in errors
+    assert process.returncode == 1
+
+
+def test_help_and_version_are_there(perdure: Program) -> None:
+    assert perdure("--version").startswith("perdure ")
+    told = perdure("--help")
+    for command in ("run", "chat", "sessions", "show", "why", "resume", "approve", "uncertain", "events", "verify", "demo"):
+        assert f"    {command}" in told
+    assert "exit codes" in told

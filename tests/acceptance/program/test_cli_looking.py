@@ -1,0 +1,123 @@
+"""What can be seen of sessions from outside: lists, timelines, events, effects, and damage."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+from .conftest import PATIENCE, Program
+
+SHOP = "agents_here:shop"
+
+
+def test_what_models_and_tools_write_commands_no_terminal(perdure: Program) -> None:
+    outputs = [perdure("run", SHOP, "nasty \x1b[5m", "--session", "s", "--owner", "\x1b[1mme")]
+    outputs.append(perdure.errors)
+    for command in (["sessions"], ["show", "s"], ["why", "s"], ["events", "s"], ["events", "s", "--json"], ["sessions", "--json"]):
+        outputs += [perdure(*command), perdure.errors]
+    for output in outputs:
+        assert not set(output) & set(map(chr, [*range(9), *range(11, 32), *range(127, 160), 0x202E]))
+    assert "\\x1b[31mred" in outputs[0]
+    assert "\\x1b[5m" in perdure("show", "s")
+
+
+def test_a_timeline_shows_what_was_done_and_by_whom(perdure: Program) -> None:
+    perdure("run", SHOP, "break", "--session", "s")
+    shown = perdure("show", "s")
+    assert "? break_down()" in shown
+    assert "uncertain" in shown
+    data = perdure.json("show", "s")
+    assert data["session"]["session_id"] == "s"
+    items = data["turns"][0]["items"]
+    assert [item["type"] for item in items] == ["message", "model", "answer", "tool", "model", "answer"]
+    assert items[3]["attempts"][0]["status"] == "uncertain"
+    perdure("run", SHOP, "hello", "--session", "s")
+    assert [turn["status"] for turn in perdure.json("show", "s", "--last", "1")["turns"]] == ["completed"]
+
+
+def test_an_effect_that_nobody_knows_of_is_listed_and_settled(perdure: Program) -> None:
+    perdure("run", SHOP, "break", "--session", "s")
+    [item] = perdure.json("uncertain")
+    assert (item["session_id"], item["name"], item["attempt"]) == ("s", "break_down", 1)
+    assert f"perdure uncertain s --settle {item['operation']}" in perdure("uncertain", "s")
+    perdure("uncertain", "s", "--settle", item["operation"], "--result", '"it worked"')
+    assert perdure.json("uncertain") == []
+    perdure("uncertain", "s", "--settle", item["operation"], "--failed", "no", code=3)
+    assert "it worked" in perdure("show", "s")
+    assert perdure("verify").endswith("nothing is wrong\n")
+
+
+def test_events_are_followed_from_another_process_as_they_are_committed(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    entries = [json.loads(line) for line in perdure("events", "s", "--json").splitlines()]
+    assert [entry["seq"] for entry in entries] == list(range(1, len(entries) + 1))
+    assert entries[0]["kind"] == "session_created"
+    follower = perdure.start("events", "s", "--after", "1", "--follow", "--json")
+    assert follower.stdout is not None
+    seen = [json.loads(follower.stdout.readline())]
+    perdure("run", SHOP, "refund A-1", "--session", "s", "--no-wait", code=6)
+    perdure("deny", "s")
+    while seen[-1]["kind"] != "request_closed":
+        seen.append(json.loads(follower.stdout.readline()))
+    assert [entry["seq"] for entry in seen] == list(range(2, len(seen) + 2))
+    follower.kill()
+
+
+def test_a_closed_pipe_ends_a_command_quietly(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    follower = perdure.start("events", "s", "--follow", "--json")
+    assert follower.stdout is not None
+    follower.stdout.readline()
+    follower.stdout.close()
+    perdure("run", SHOP, "hello again", "--session", "s")
+    assert follower.wait(timeout=PATIENCE) == 0
+    assert follower.stderr is not None
+    assert follower.stderr.read() == ""
+
+
+def test_why_says_who_works_and_on_what(perdure: Program) -> None:
+    running = perdure.start("run", SHOP, "pay A-1", "--session", "s", "--submission", "mail-1")
+    perdure.until(lambda: perdure.lines("ledger"))
+    perdure("send", "s", "and then this")
+    why = perdure.json("why", "s")
+    assert why["holder"]["pid"] == running.pid
+    assert why["holder"]["alive"] is True
+    assert [(item["name"], item["status"]) for item in why["operations"]] == [("pay", "started")]
+    assert [item["text"] for item in why["queue"]] == ["and then this"]
+    text = perdure("why", "s")
+    assert f"held by process {running.pid}" in text
+    assert "pay runs for" in text
+    perdure.go()
+    assert perdure.end(running) == "done: pay A-1\n"
+    assert "somebody has to take up what waits" in perdure("why", "s") or perdure.json("sessions")[0]["status"] == "idle"
+
+
+def test_verify_names_the_bad_row_and_a_kept_head_notices_a_rollback(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    perdure("run", SHOP, "hello", "--session", "t")
+    kept = perdure("verify", "s", "--head").strip()
+    assert perdure.json("verify", "--head")["s"] == kept
+    clean = perdure.json("verify")
+    assert clean["problems"] == []
+    assert clean["checked"]["sessions"] == 2
+    perdure("verify", "s", "--expect", kept)
+    perdure("verify", "t", "--expect", kept, code=1)
+    with sqlite3.connect(perdure.db) as database:
+        database.execute("UPDATE journal SET at = at + 1 WHERE seq = 4 AND no = 1")
+    database.close()
+    report = perdure.json("verify", code=1)
+    assert report["problems"][0]["session_id"] == "s"
+    assert (report["problems"][0]["where"], report["problems"][0]["seq"]) == ("journal", 4)
+    assert "s  journal 4: the hash chain breaks here" in perdure("verify", "s", code=1)
+    perdure("verify", "t")
+
+
+def test_the_list_is_filtered_and_limited(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "a")
+    perdure("run", SHOP, "refund", "--session", "b", "--no-wait", code=6)
+    assert [row["session_id"] for row in perdure.json("sessions")] == ["b", "a"]
+    assert [row["session_id"] for row in perdure.json("sessions", "--status", "waiting")] == ["b"]
+    assert [row["session_id"] for row in perdure.json("sessions", "--limit", "1")] == ["b"]
+    table = perdure("sessions").splitlines()
+    assert table[0].split() == ["SESSION", "STATUS", "AGENT", "OWNER", "CHANGED", "TITLE"]
+    assert table[1].startswith("b        waiting  shop")

@@ -1,0 +1,181 @@
+"""On a terminal: questions, a conversation, interrupts, and narrow screens."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+
+import pexpect
+import pytest
+
+from .conftest import PATIENCE, Program
+
+SHOP = "agents_here:shop"
+
+
+class Terminal:
+    """A command on a terminal."""
+
+    def __init__(self, program: Program, *arguments: str, columns: int = 80, **environment: str) -> None:
+        self.child = pexpect.spawn(
+            sys.executable,
+            ["-c", "import sys; from perdure.cli import main; sys.exit(main())", *arguments],
+            cwd=str(program.directory),
+            env={**{key: value for key, value in program.environment.items() if key != "COLUMNS"}, "TERM": "xterm", **environment},
+            dimensions=(40, columns),
+            timeout=PATIENCE,
+            encoding="utf-8",
+        )
+        self.child.delaybeforesend = None
+
+    def see(self, words: str) -> str:
+        """Wait until the screen shows the words; returns what came before, without colours."""
+        self.child.expect_exact(words)
+        return plain(self.child.before or "")
+
+    def type(self, line: str) -> None:
+        self.child.sendline(line)
+
+    def end(self) -> tuple[str, int | None]:
+        self.child.expect(pexpect.EOF)
+        rest = plain(self.child.before or "")
+        self.child.close()
+        return rest, self.child.exitstatus
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).replace("\r\n", "\n")
+
+
+@pytest.fixture
+def terminal(perdure: Program) -> Iterator[type[Terminal]]:
+    opened: list[Terminal] = []
+
+    class Kept(Terminal):
+        def __init__(self, *arguments: str, **options: object) -> None:
+            super().__init__(perdure, *arguments, **options)  # type: ignore[arg-type]
+            opened.append(self)
+
+    yield Kept
+    for one in opened:
+        one.child.close(force=True)
+
+
+def test_a_call_is_approved_with_edited_arguments(perdure: Program, terminal: type[Terminal]) -> None:
+    screen = terminal("run", SHOP, "refund A-1", "--session", "s")
+    asked = screen.see("a[b]ort > ")
+    assert "refund asks for approval:" in asked
+    assert "  cents  500" in asked
+    screen.type("what?")
+    screen.see("one of the letters in brackets")
+    screen.see("a[b]ort > ")
+    screen.type("e")
+    screen.see("leave them) > ")
+    screen.type("{no json")
+    screen.see("that is no JSON")
+    screen.see("leave them) > ")
+    screen.type('{"order": "A-1", "cents": 3}')
+    screen.see('approved with order="A-1", cents=3')
+    screen.see("refunded 3")
+    rest, code = screen.end()
+    assert rest.count("done: refund A-1") == 1
+    assert code == 0
+    assert perdure.lines("ledger") == ["A-1 3"]
+
+
+def test_a_call_is_denied_with_a_reason_or_its_turn_aborted(perdure: Program, terminal: type[Terminal]) -> None:
+    screen = terminal("run", SHOP, "refund A-1", "--session", "s")
+    screen.see("a[b]ort > ")
+    screen.type("d")
+    screen.see("may be empty) > ")
+    screen.type("not today")
+    screen.see("a person denied it: not today")
+    assert screen.end()[1] == 0
+    screen = terminal("run", SHOP, "refund A-1", "--session", "s")
+    screen.see("a[b]ort > ")
+    screen.type("b")
+    screen.see("stopped: approval aborted")
+    assert screen.end()[1] == 1
+    assert perdure.lines("ledger") == []
+
+
+def test_a_question_that_was_answered_elsewhere_goes_away(perdure: Program, terminal: type[Terminal]) -> None:
+    screen = terminal("run", SHOP, "refund A-1", "--session", "s")
+    screen.see("a[b]ort > ")
+    perdure("approve", "s", "--actor", "ben")
+    screen.see("approved by ben")
+    rest, code = screen.end()
+    assert "done: refund A-1" in rest
+    assert code == 0
+
+
+def test_ctrl_c_on_a_question_interrupts_the_turn(perdure: Program, terminal: type[Terminal]) -> None:
+    screen = terminal("run", SHOP, "refund A-1", "--session", "s")
+    screen.see("a[b]ort > ")
+    screen.child.sendintr()
+    screen.see("stopped: interrupted")
+    assert screen.end()[1] == 130
+    assert perdure.json("sessions")[0]["status"] == "idle"
+
+
+def test_a_conversation_goes_on_where_it_was_left(perdure: Program, terminal: type[Terminal]) -> None:
+    screen = terminal("chat", SHOP, "--session", "s")
+    screen.see("> ")
+    screen.type("hello there")
+    screen.see("done: hello there")
+    screen.see("> ")
+    screen.child.sendintr()
+    screen.see("(Ctrl-D leaves)")
+    screen.type("pay A-1")
+    perdure.until(lambda: perdure.lines("ledger"))
+    screen.child.sendintr()
+    screen.see("stopped: interrupted")
+    screen.see("> ")
+    screen.child.sendeof()
+    screen.see("--session s")
+    assert screen.end()[1] == 0
+    again = terminal("chat", SHOP, "--session", "s")
+    earlier = again.see("cancelled") if False else again.see("pay(")
+    assert "hello there" in earlier
+    again.see("> ")
+    again.type("refund A-1")
+    again.see("a[b]ort > ")
+    again.type("a")
+    again.see("done: refund A-1")
+    again.see("> ")
+    again.child.sendeof()
+    assert again.end()[1] == 0
+    assert perdure.lines("ledger")[-1] == "A-1 500"
+
+
+def test_a_conversation_that_was_cut_off_ends_its_turn_first(perdure: Program, terminal: type[Terminal]) -> None:
+    running = perdure.start("run", SHOP, "pay A-1", "--session", "s")
+    perdure.until(lambda: perdure.lines("ledger"))
+    running.kill()
+    running.wait()
+    perdure.go()
+    screen = terminal("chat", SHOP, "--session", "s")
+    screen.see("the last turn is not over")
+    screen.see("taken over after a process died")
+    screen.see("done: pay A-1")
+    screen.see("> ")
+    screen.child.sendeof()
+    assert screen.end()[1] == 0
+
+
+def test_a_narrow_screen_shows_everything_within_its_width(perdure: Program, terminal: type[Terminal]) -> None:
+    perdure("run", SHOP, "refund A-1 because the parcel never came", "--session", "a-session-with-a-rather-long-name", "--no-wait", code=6)
+    for command in (["sessions"], ["show", "a-session-with-a-rather-long-name"]):
+        shown, code = terminal(*command, columns=40, NO_COLOR="1").end()
+        assert code == 0
+        assert max(map(len, shown.splitlines())) <= 40
+        assert "a-session-with-a-rather-long-name" in shown
+        assert "parcel" in shown
+
+
+def test_a_dumb_terminal_shows_the_answer_once(perdure: Program, terminal: type[Terminal]) -> None:
+    shown, code = terminal("run", SHOP, "hello", TERM="dumb").end()
+    assert code == 0
+    assert shown.count("done: hello") == 1
+    assert "\x1b" not in shown
