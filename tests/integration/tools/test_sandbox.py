@@ -224,7 +224,7 @@ def test_a_bubblewrap_that_does_not_work_or_does_not_confine_is_none(tmp_path: P
 async def test_a_bubblewrap_that_goes_away_later_takes_the_shell_with_it(
     place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    needs_bubblewrap(place)
+    needs_bubblewrap()
     (tmp_path / "bin").mkdir()
     real = find_sandbox(str(place.root)).program
     copy = tmp_path / "bin" / "bwrap"
@@ -259,7 +259,7 @@ def test_an_agent_asks_about_the_tools_that_change_something(tmp_path: Path) -> 
 
 
 async def test_tools_can_be_made_in_a_running_loop(place: Place) -> None:
-    needs_bubblewrap(place)
+    needs_bubblewrap()
     assert asyncio.get_running_loop()
     place.use()
     assert await out(place, "echo fine") == "fine\n"

@@ -126,8 +126,8 @@ async def test_who_ignores_the_first_signal_gets_the_last(shell: Place, nap: str
 
 
 async def test_a_command_can_clean_up_when_it_has_to_end(shell: Place, nap: str) -> None:
-    # Its own trap, in the shell itself: `sleep` is ended by the same signal.
-    answer = await shell.call("shell", command=f"trap 'echo cleaned > trace; exit' TERM; {nap} & wait", timeout_seconds=0.4)
+    # Not at once: the last signal has to wait for it.
+    answer = await shell.call("shell", command=f"trap 'sleep 0.2; echo cleaned > trace; exit' TERM; {nap} & wait", timeout_seconds=0.4)
     assert answer["stopped"] == "timeout"
     assert (shell.root / "trace").read_text() == "cleaned\n"
 
