@@ -35,6 +35,7 @@ __all__ = [
     "RateLimited",
     "Refused",
     "RuntimeClosed",
+    "SandboxUnavailable",
     "SessionArchived",
     "SessionBusy",
     "SessionNotFound",
@@ -150,6 +151,12 @@ class UnknownRoute(UsageError):
     """A session's route, or a selected one, is not among those of this process."""
 
     code = "unknown_route"
+
+
+class SandboxUnavailable(UsageError):
+    """Commands should be confined, and can't be here."""
+
+    code = "sandbox_unavailable"
 
 
 class Refused(PerdureError):

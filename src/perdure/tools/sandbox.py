@@ -13,9 +13,9 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..core.errors import UsageError
+from ..core.errors import SandboxUnavailable
 
-__all__ = ["Sandbox", "SandboxUnavailable", "find_sandbox"]
+__all__ = ["Sandbox", "find_sandbox"]
 
 _PROBE_SECONDS = 20.0
 
@@ -32,12 +32,6 @@ _NAMESPACES = ("user", "pid", "mnt", "ipc", "uts")
 
 # Its output is compared with our own namespaces: a program called bwrap that only runs its arguments is no sandbox.
 _PROBE = "for name in user pid mnt ipc uts net; do echo $name $(readlink /proc/self/ns/$name); done"
-
-
-class SandboxUnavailable(UsageError):
-    """Commands should be confined, and can't be here."""
-
-    code = "sandbox_unavailable"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,11 +17,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
-from ..core.errors import UsageError
+from ..core.errors import SandboxUnavailable, UsageError
 from . import files
 from .context import ToolContext
 from .files import Content, FileRefused, Glob, StopWalk, Tree, shown, version_of
-from .sandbox import Sandbox, SandboxUnavailable, find_sandbox
+from .sandbox import Sandbox, find_sandbox
 from .shell import NotStarted, clean_environment, run_command, shell_program
 from .tool import Done, Guard, NotDone, Tool, ToolError, Unknown, is_seconds, tool
 

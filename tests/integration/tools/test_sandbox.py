@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from perdure import Agent
+from perdure import Agent, SandboxUnavailable
 from perdure.core.errors import UsageError
 from perdure.tools import ToolError
-from perdure.tools.sandbox import SandboxUnavailable, find_sandbox
+from perdure.tools.sandbox import find_sandbox
 from perdure.tools.workspace import mutating, workspace_tools
 
 from .conftest import SECRET, Place, needs_bubblewrap
