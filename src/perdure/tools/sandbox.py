@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..core.errors import SandboxUnavailable
+from ..core.errors import SandboxUnavailable, UsageError
 
 __all__ = ["Sandbox", "find_sandbox"]
 
