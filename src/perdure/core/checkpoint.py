@@ -222,9 +222,13 @@ def decode(data: bytes) -> Checkpoint:
             raise NewerRules(
                 f"the session follows rules {rules}; this process knows {RULES}", hint="upgrade perdure here, or go on where it is newer"
             )
-        return _decoder.decode(data)
+        checkpoint = _decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise StoreCorrupt(f"the checkpoint can't be read: {error}", hint="run `perdure verify`") from error
+    turn = checkpoint.turn
+    if turn is not None and turn.completing and (turn.operations or turn.unplanned):
+        raise StoreCorrupt(f"the turn {turn.id} is completing while something of it is open", hint="run `perdure verify`")
+    return checkpoint
 
 
 class _RulesOnly(msgspec.Struct):

@@ -76,6 +76,8 @@ def open_entry(sealed: Sealed) -> Entry:
     """
     if sealed.body is None:
         raise StoreCorrupt(f"entry {sealed.seq} has no body", hint="run `perdure verify`")
+    if sealed.salt is not None and body_digest(sealed.salt, sealed.body) != sealed.body_digest:
+        raise StoreCorrupt(f"entry {sealed.seq} is not what was written", hint="run `perdure verify`")
     try:
         return entries.decode(sealed.kind, sealed.body, seq=sealed.seq, number=sealed.number, at=sealed.at)
     except msgspec.MsgspecError as error:

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import overload
 
 from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, OperationEnded
+from ..core.errors import StoreCorrupt
 from ..core.journal import Sealed, open_entry
 from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, decode_part
 
@@ -59,7 +60,8 @@ class Context:
         self._receipts: dict[int, tuple[Part, ...]] = {}
         self._notes: list[Message] = []
         self._foreign: set[str] = set()
-        self._mark: tuple[int, tuple[Message, ...]] = (0, ())
+        self._count = 0
+        self._mark: tuple[int, tuple[Message, ...], int] = (0, (), 0)
 
     async def add(self, entries: Sequence[Entry]) -> None:
         """Take the messages in further entries, in journal order."""
@@ -87,7 +89,7 @@ class Context:
 
     def accept(self) -> None:
         """What was added is committed."""
-        self._mark = (len(self._messages), tuple(self._notes))
+        self._mark = (len(self._messages), tuple(self._notes), self._count)
         if not (self._messages and self._messages[-1].tool_calls):
             self._receipts.clear()
 
@@ -95,6 +97,13 @@ class Context:
         """Forget what was added since the last `accept`: its commit failed."""
         del self._messages[self._mark[0] :]
         self._notes = list(self._mark[1])
+        self._count = self._mark[2]
+
+    def check(self, number: int) -> None:
+        """Raises `StoreCorrupt` unless exactly the first ``number`` messages were read."""
+        last = next((message.position for message in reversed(self._messages) if message.position >= 0), -1)
+        if (self._count, last) != (number, number - 1):
+            raise StoreCorrupt(f"the journal doesn't hold the {number} messages that its session has", hint="run `perdure verify`")
 
     def call(self, identity: str) -> ToolCall:
         """A call of the latest answer."""
@@ -113,6 +122,7 @@ class Context:
 
     def _append(self, message: Message) -> None:
         self._messages.append(message)
+        self._count += 1
         for part in message.parts:
             if isinstance(part, Private):
                 self._foreign.add(part.group)
@@ -125,12 +135,17 @@ class Context:
             self._notes.clear()
 
     def _message(self, entry: MessageAdded, contents: dict[str, bytes]) -> Message:
-        if entry.role == "user":
-            parts = _whole(entry.parts, contents)
-        elif entry.role == "assistant":
-            parts = self._receipts[entry.receipt]
-        else:
-            parts = tuple(part for response in entry.responses for part in self._receipts[response.receipt])
+        try:
+            if entry.role == "user":
+                parts = _whole(entry.parts, contents)
+            elif entry.role == "assistant":
+                parts = self._receipts[entry.receipt]
+            else:
+                parts = tuple(part for response in entry.responses for part in self._receipts[response.receipt])
+        except KeyError as missing:
+            raise StoreCorrupt(
+                f"entry {missing}, which message {entry.seq} refers to, is missing", hint="run `perdure verify`"
+            ) from missing
         return Message(
             role=entry.role,
             parts=parts,

@@ -231,7 +231,7 @@ class Driver:
         if row.status == "deleted":
             raise SessionNotFound(f"the session {self.session_id!r} was deleted", hint="its id can't be used again")
         self._take_head(head)
-        if row.holder is not None and head.holder_alive:
+        if row.holder is not None and head.holder_alive and row.holder != self.runtime.runner_id:
             return "elsewhere"
         if row.status == "stuck" and not self.forced:
             raise _stuck(self.session_id)
@@ -250,6 +250,8 @@ class Driver:
         if self._performer is None:
             self.ledger = Ledger(self.store, head.row.no)
         self.checkpoint = checkpoints.decode(head.row.checkpoint)
+        if self.checkpoint.session_id != self.session_id:
+            raise StoreCorrupt(f"the checkpoint of {self.session_id!r} is another session's", hint="run `perdure verify`")
         self._seen_head = head.row.inbox_head
         if self._performer is None:
             self._performer = Performer(
@@ -279,7 +281,7 @@ class Driver:
 
     async def _park_stuck(self, head: Loaded) -> None:
         batch = Batch(head, self.checkpoint, now=head.now)
-        claim = Claim(runner=self.runtime.runner_id)
+        claim = Claim(runner=self.runtime.runner_id, force=head.row.holder == self.runtime.runner_id)
         await self.store.commit(batch.commit(holder=None, claim=claim, release=True, status="stuck"))
         raise _stuck(self.session_id)
 
@@ -296,6 +298,7 @@ class Driver:
         if self._read_to < version:
             rows = await self.store.entries(no, after=self._read_to, kinds=CONTEXT_KINDS)
             await self._context.read(rows)
+            self._context.check(self.checkpoint.number)
             self._context.accept()
             self._read_to = version
         await self.ledger.load()
@@ -320,7 +323,8 @@ class Driver:
         batch = Batch(head, self.checkpoint, now=now)
         claim = None
         if not self.held:
-            claim = Claim(runner=self.runtime.runner_id)
+            # What this process still holds is what its work left behind that ended with an error.
+            claim = Claim(runner=self.runtime.runner_id, force=head.row.holder == self.runtime.runner_id)
             await self._take_over(batch, head)
         fence = head.row.fence + (claim is not None)
         self._taken = len(self._reports)
