@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -632,16 +631,16 @@ class Driver:
         wanted = {(item.id, item.attempt, item.status): item for item in due(self.checkpoint)}
         for key in [key for key in self._doing if key not in wanted]:
             self._doing.pop(key).task.cancel()
+        told = {_subject(report) for report, _ in self._reports}
         for key, item in wanted.items():
-            if key not in self._doing:
-                work = self._reconcile(item) if item.status == "unknown" else self._perform(item)
-                self._doing[key] = Doing(
-                    item, asyncio.create_task(self._report(key, work), name=f"{self.session_id} {item.id}#{item.attempt}")
-                )
+            # What ended while a commit was under way is told in the next one, and not begun again.
+            if key not in self._doing and _about(item) not in told:
+                task = asyncio.create_task(self._report(key, item), name=f"{self.session_id} {item.id}#{item.attempt}")
+                self._doing[key] = Doing(item, task)
 
-    async def _report(self, key: tuple[str, int, str], work: Coroutine[Any, Any, Outcome]) -> None:
+    async def _report(self, key: tuple[str, int, str], operation: Operation) -> None:
         try:
-            outcome = await work
+            outcome = await (self._reconcile(operation) if operation.status == "unknown" else self._perform(operation))
         except asyncio.CancelledError:
             # The performer turns a cancellation into an outcome; here nothing had begun.
             item = self._doing[key].operation if key in self._doing else None
@@ -746,6 +745,16 @@ class Driver:
 
 def _content(data: bytes, media_type: str = "application/json") -> StoredBlob:
     return StoredBlob(digest=canonical.digest(data), media_type=media_type, data=data)
+
+
+def _about(item: Operation) -> tuple[str, int]:
+    """An attempt, or (0) the question what became of it."""
+    return item.id, 0 if item.status == "unknown" else item.attempt
+
+
+def _subject(report: Any) -> tuple[str, int]:
+    """What a report is about, as `_about` names it."""
+    return getattr(report, "operation", ""), getattr(report, "attempt", 0)
 
 
 def _to_be_continued(report: Any) -> Any:
