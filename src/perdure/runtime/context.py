@@ -17,6 +17,9 @@ __all__ = ["CONTEXT_KINDS", "Context", "Prefix", "resolve_parts"]
 CONTEXT_KINDS = ("message", "note_added", "operation_ended", "effect_settled")
 """The entries that messages are made of."""
 
+AT_ONCE = 200
+"""How many stored entries are read without leaving the event loop: a few milliseconds."""
+
 Fetch = Callable[[str], Awaitable[bytes]]
 
 
@@ -69,6 +72,11 @@ class Context:
 
     async def read(self, rows: Sequence[Sealed]) -> None:
         """`add` for stored entries: however many they are, the loop goes on meanwhile."""
+        if len(rows) <= AT_ONCE:
+            # Below that a thread costs more than it saves, and a simulation stays the same every time.
+            entries, set_aside = _opened(rows)
+            self._take(entries, await self._contents(set_aside))
+            return
         entries, set_aside = await asyncio.to_thread(_opened, rows)
         contents = await self._contents(set_aside)
         await asyncio.to_thread(self._take, entries, contents)
