@@ -98,7 +98,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One effect of the running step. A list in the checkpoint: a step may have `CALLS_LIMIT` of them, in whatever state.
 
     ``ready``: an attempt ended and the next may begin, not before ``not_before``. ``unknown``: nobody knows what became of the last
-    attempt, and its tool can tell. ``asking``: a person is asked. ``request`` is the open request's id, ``receipt`` the entry that
+    attempt, and its tool can tell. ``asking``: a person is asked. ``restarts`` and ``failures`` count attempts that ended so and were not
+    the last. ``request`` is the open request's id, ``receipt`` the entry that
     holds the result so far, ``response`` that result's digest, ``edited`` the decision that replaced the arguments. Of the plan of a
     call that ended only kind, name and call are left.
     """
@@ -109,6 +110,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     attempt: int = 0
     fence: int = 0
     restarts: int = 0
+    failures: int = 0
     not_before: int = 0
     request: str = ""
     deadline: int = 0
@@ -405,7 +407,8 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
             turn = replace(turn, fallback=entry.fallback)
         checkpoint = replace(checkpoint, turn=turn)
     lost = not entry.final and entry.failure is not None and entry.failure.code == "restart"
-    changes: dict[str, Any] = {"restarts": operation.restarts + lost}
+    failed = not entry.final and (entry.status == "failed" or (entry.failure is not None and entry.failure.code == "not_done"))
+    changes: dict[str, Any] = {"restarts": operation.restarts + lost, "failures": operation.failures + failed}
     if entry.final:
         changes |= _end(operation.plan, entry.seq, entry.digest)
     elif entry.status == "uncertain" and operation.plan.kind == "tool":

@@ -216,7 +216,6 @@ class OperationStarted(Entry, frozen=True, kw_only=True):
     fence: int
     plan: Plan | None = None
     request: RequestRecord | None = None
-    reconciled: bool = False
 
 
 class OperationEnded(Entry, frozen=True, kw_only=True):

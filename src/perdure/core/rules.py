@@ -80,6 +80,12 @@ def request_id(kind: str, operation: str, attempt: int, arguments: str) -> str:
     return canonical.short_digest(kind, operation, attempt, arguments)[:16]
 
 
+def approval_id(operation: str, plan: Plan) -> str:
+    """An earlier effect that is shown with the call is part of what the person sees."""
+    seen = plan.arguments if plan.match is None else f"{plan.arguments} {plan.match.seq}"
+    return request_id("approval", operation, 1, seen)
+
+
 def idempotency_key(store_id: str, session_id: str, operation: str) -> str:
     """The same after a restart, an approval or a month; another in a fork."""
     return "pd_" + canonical.short_digest(store_id, session_id, operation)[:32]
@@ -180,8 +186,8 @@ def _end_model_attempt(draft: Draft, operation: Operation, command: AttemptEnded
         digest = digest_of("assistant", map(part_digest, visible(command.parts)))
         receipt = draft.write(replace(ended, digest=digest), command.at)
         draft.write(MessageAdded(role="assistant", digest=digest, receipt=receipt), command.at)
-    elif command.status == "failed" and command.retryable and operation.attempt - operation.restarts < ATTEMPTS:
-        retry_at = command.at + retry_delay(operation.attempt - operation.restarts, command.retry_after)
+    elif command.status == "failed" and command.retryable and operation.failures + 1 < ATTEMPTS:
+        retry_at = command.at + retry_delay(operation.failures + 1, command.retry_after)
         draft.write(replace(ended, final=False, retry_at=retry_at), command.at)
     elif command.status == "failed" and command.fallback:
         draft.write(replace(ended, fallback=command.fallback), command.at)
@@ -311,7 +317,7 @@ def ask_approval(draft: Draft, identity: str, call: PlannedCall, at: int) -> Non
     plan = call.plan
     draft.write(
         ApprovalRequested(
-            request_id=request_id("approval", identity, 1, plan.arguments),
+            request_id=approval_id(identity, plan),
             operation=identity,
             deadline=call.deadline,
             default=call.default,
@@ -484,16 +490,15 @@ def reconcile(draft: Draft, command: Reconciled) -> None:
             finish_batch(draft, command.at)
             fail_turn(draft, command.at, CRASH_LOOP, UNKNOWN_LIVE)
             return
-        case "not_done" if operation.attempt - operation.restarts >= ATTEMPTS:
-            words = f"{NOT_EXECUTED}: {operation.attempt} attempts had no effect"
+        case "not_done" if operation.failures + 1 >= ATTEMPTS:
+            words = f"{NOT_EXECUTED}: {operation.failures + 1} attempts had no effect"
             response = response_to(operation.plan, words, is_error=True)
             gave_up = Failure(code="not_done", message=words)
             draft.write(replace(ended, status="failed", failure=gave_up, parts=(response,), digest=part_digest(response)), command.at)
         case "not_done":
             nothing = Failure(code="not_done", message="the attempt had no effect")
             # The first time at once, since a crash is the usual cause; then as patiently as with a provider.
-            tries = operation.attempt - operation.restarts
-            retry_at = command.at + retry_delay(tries - 1, None) if tries > 1 else 0
+            retry_at = command.at + retry_delay(operation.failures, None) if operation.failures else 0
             draft.write(replace(ended, status="cancelled", final=False, failure=nothing, retry_at=retry_at), command.at)
         case "unknown":
             text = UNKNOWN_AFTER_RESTART if command.fence > operation.fence else UNKNOWN_LIVE

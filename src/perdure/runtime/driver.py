@@ -610,9 +610,12 @@ class Driver:
 
     def _shrink(self, error: LimitExceeded) -> None:
         """What is too large to keep becomes a failure that says so."""
-        if not self._reports:
-            raise error
         failure = Failure(code=error.code, message=str(error))
+        if not self._reports and self.checkpoint.turn is not None:
+            self._reports = [(Fail(failure=failure, at=self.clock.now()), ())]
+            return
+        if not self._reports or any(isinstance(report, Fail) for report, _ in self._reports):
+            raise error
         shrunk: list[Outcome] = []
         for report, _ in self._reports:
             if isinstance(report, AttemptEnded) and report.parts:
@@ -621,7 +624,7 @@ class Driver:
                     report = msgspec.structs.replace(report, status="failed", parts=(), failure=failure, usage=report.usage)
                     shrunk.append((report, ()))
                     continue
-            shrunk.append((Fail(failure=failure, at=report.at), ()))  # type: ignore[arg-type]
+            shrunk.append((Fail(failure=failure, at=report.at), ()))
         self._reports = shrunk
 
     # ----------------------------------------------------------------------------------------------------------- performing

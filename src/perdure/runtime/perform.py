@@ -15,7 +15,7 @@ from ..core.checkpoint import CALLS_LIMIT, Operation
 from ..core.entries import Failure
 from ..core.errors import InvalidModelOutput, LimitExceeded, NotCanonical, PerdureError, ProviderError
 from ..core.messages import Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, set_aside
-from ..core.reports import AttemptEnded, Reconciled
+from ..core.reports import AttemptEnded, Fail, Reconciled
 from ..core.rules import idempotency_key
 from ..models.base import Delta, Model, ModelOutput, ModelRequest, TextDelta
 from ..store.base import StoredBlob
@@ -32,7 +32,7 @@ OUTPUT_LIMIT = 16 * 1024 * 1024
 RECONCILE_SECONDS = 60.0
 """How long a tool without a timeout of its own may take to tell what became of a call."""
 
-Outcome: TypeAlias = tuple[AttemptEnded | Reconciled, tuple[StoredBlob, ...]]
+Outcome: TypeAlias = tuple[AttemptEnded | Reconciled | Fail, tuple[StoredBlob, ...]]
 Late: TypeAlias = Callable[[Operation, Any, bool], None]
 
 _log = logging.getLogger("perdure.runtime")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 
+import msgspec
+
 from ..core import canonical, commands, rules
 from ..core.checkpoint import Checkpoint, Operation, Turn
 from ..core.commands import AddNote, Answer, Command, EditMessage, Interrupt, PostMessage, ReportResult, RevokeGrant, SelectRoute, Withdraw
 from ..core.entries import (
+    ApprovalRequested,
     DefinitionChange,
     EffectSettled,
     Entry,
@@ -28,7 +31,6 @@ from ..core.entries import (
     TurnCompleted,
     TurnEnded,
     TurnStarted,
-    UncertainRequested,
 )
 from ..core.messages import ToolCallResponse, digest_of, part_digest, visible
 from ..store.base import InboxRow
@@ -167,9 +169,11 @@ def _opened(operation: Operation | None, entry: RequestOpened) -> Iterator[str]:
     if operation is None or operation.status == "ended":
         yield f"no operation {entry.operation} is open"
         return
-    uncertain = isinstance(entry, UncertainRequested)
-    kind, attempt = ("uncertain", operation.attempt) if uncertain else ("approval", 1)
-    if entry.request_id != rules.request_id(kind, operation.id, attempt, operation.plan.arguments):
+    if isinstance(entry, ApprovalRequested):
+        expected = rules.approval_id(operation.id, msgspec.structs.replace(operation.plan, match=entry.match))
+    else:
+        expected = rules.request_id("uncertain", operation.id, operation.attempt, operation.plan.arguments)
+    if entry.request_id != expected:
         yield "the request's id is not that of what it asks"
 
 

@@ -11,7 +11,7 @@ from story import NOT_EXECUTED, UNKNOWN, Story, call, line, lines, planned
 
 from perdure.core import rules
 from perdure.core.checkpoint import due, startable
-from perdure.core.commands import Interrupt
+from perdure.core.commands import Answer, Interrupt
 from perdure.core.entries import (
     ApprovalRequested,
     EffectMatch,
@@ -828,3 +828,25 @@ def test_what_may_start_is_nothing_while_calls_are_unplanned() -> None:
     turn = story.unplanned().checkpoint.turn
     assert turn is not None
     assert startable(turn) == ()
+
+
+def test_an_approval_that_was_used_does_not_answer_the_guards_question() -> None:
+    s = story.waiting()
+    first = s.operation("t2.0.1").request
+    s.do(s.answer("t2.0.1", "approve"))
+    match = EffectMatch(operation="t1.0.1", seq=1, state="uncertain")
+    s.do(Guarded(operation="t2.0.1", match=match, reason="again?", deadline=0, at=s.now()))
+
+    assert s.operation("t2.0.1").request not in ("", first)
+    with pytest.raises(StaleRequest):
+        s.do(Answer(request_id=first, decision="approve", at=s.now()))
+
+
+def test_stops_of_the_process_use_up_no_retries() -> None:
+    s = story.model()
+    for _ in range(7):
+        s.model_ends(status="cancelled", final=False, failure=Failure(code="shutdown"))
+        s.steps()
+    told = lines(s.model_ends(status="failed", retryable=True, failure=Failure(code="down")))
+
+    assert told == ["operation_ended t2.0.0#8 failed… (down)"]

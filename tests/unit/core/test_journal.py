@@ -165,6 +165,22 @@ def test_a_request_of_an_unknown_kind_is_corrupt() -> None:
         open_entry(replace(row, body=body, body_digest=body_digest(SALT, body)))
 
 
+def test_a_body_that_is_not_what_was_written_is_not_read() -> None:
+    first, second = sealed(told().entries)[1:3]
+
+    with pytest.raises(StoreCorrupt, match="entry 2 is not what was written"):
+        open_entry(replace(first, body=second.body))
+
+
+def test_a_turn_that_would_end_with_open_calls_is_corrupt() -> None:
+    s = story.tools()
+    assert s.checkpoint.turn is not None
+    impossible = replace(s.checkpoint, turn=replace(s.checkpoint.turn, completing=True))
+
+    with pytest.raises(StoreCorrupt, match="is completing while something of it is open"):
+        checkpoints.decode(checkpoints.encode(impossible))
+
+
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version":"1"}', b'{"unknown":1}', b'{"title":"\xff"}', b'{"turn":{}}'])
 def test_bytes_that_are_no_checkpoint_are_corrupt(data: bytes) -> None:
     with pytest.raises(StoreCorrupt, match="the checkpoint can't be read"):

@@ -414,6 +414,7 @@ def test_a_call_whose_reconcile_says_not_done_can_not_crash_for_ever_either() ->
         assert given.told(given.reconciled("t2.0.1", "not_done")) == [
             f"operation_ended t2.0.1#{given.operation('t2.0.1').attempt} cancelled… (not_done)"
         ]
+        given.at = max(given.at, given.operation("t2.0.1").not_before)
         given.starts()
 
     given.do(given.claim())
