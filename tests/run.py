@@ -20,7 +20,9 @@ class Suite(NamedTuple):
 SUITES = (
     Suite("unit", 60, ("tests/unit",)),
     Suite("adapters", 60, ("tests/integration/adapters",)),
-    Suite("store and runtime", 120, ("tests/integration/store", "tests/integration/runtime")),
+    Suite("store", 60, ("tests/integration/store",)),
+    Suite("runtime", 60, ("tests/integration/runtime", "tests/integration/interactive")),
+    Suite("workspace tools", 60, ("tests/integration/tools",)),
     Suite("sweep", 120, ("tests/integration/sweep",)),
     Suite("real kills", 60, ("tests/acceptance/kills",), ()),
     Suite("as a user", 120, ("tests/acceptance/program",)),
