@@ -36,6 +36,7 @@ def commands_for(session_id: str, request: Request, db: str) -> list[tuple[str, 
     return [
         (f"perdure approve {target}{store}", "let it run"),
         (f"perdure approve {target} --arguments '{{…}}'{store}", "let it run with other arguments"),
+        (f"perdure answer {target} grant{store}", "let this very call run, now and for the rest of the session"),
         (f"perdure deny {target} --reason '…'{store}", "refuse it; the model reads the reason"),
         (f"perdure answer {target} abort{store}", "refuse it and stop the turn"),
     ]
@@ -79,7 +80,8 @@ async def ask(screen: Screen, keyboard: Keyboard, request: Request) -> Decided |
     """Ask on the terminal until the answer can be understood. None: nobody is there any more."""
     explain(screen.advice, request)
     uncertain = request.kind == "uncertain"
-    keys = "[s]ettle  [f]ailed  [r]etry  [l]eave unknown  a[b]ort" if uncertain else "[a]pprove  [d]eny  [e]dit  a[b]ort"
+    approving = "[a]pprove  [g]rant for the session  [d]eny  [e]dit  a[b]ort"
+    keys = "[s]ettle  [f]ailed  [r]etry  [l]eave unknown  a[b]ort" if uncertain else approving
     while True:
         screen.text(f"{keys} > ", "bold")
         line = await keyboard.line()
@@ -94,6 +96,8 @@ async def ask(screen: Screen, keyboard: Keyboard, request: Request) -> Decided |
 async def _approval(screen: Screen, keyboard: Keyboard, request: Request, word: str) -> Decided | None:
     if word in ("a", "approve", "y", "yes"):
         return Decided("approve", {})
+    if word in ("g", "grant", "always"):
+        return Decided("grant", {})
     if word in ("d", "deny", "n", "no"):
         return Decided("deny", {"reason": await _words(screen, keyboard, "reason (the model reads it; may be empty)")})
     if word in ("e", "edit"):

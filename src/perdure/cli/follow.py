@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from ..core.entries import RequestClosed, RequestOpened, SubmissionRefused, TurnEnded, TurnStarted
+from ..core.entries import QueueChanged, RequestClosed, RequestOpened, SubmissionRefused, TurnEnded, TurnStarted
 from ..core.errors import PerdureError, StaleRequest, SubmissionRejected
 from ..runtime.feed import Event
 from ..runtime.runtime import Runtime
@@ -139,6 +139,8 @@ class Follower:
                 self._open[event.request_id] = event
             case RequestClosed():
                 self._open.pop(event.request_id, None)
+            case QueueChanged(change="withdrawn") if event.submission in self.own:
+                raise SubmissionRejected("the message was withdrawn before it was delivered", reason="withdrawn")
             case SubmissionRefused() if event.submission in self.own:
                 raise SubmissionRejected(event.failure.message, hint="nothing was done", reason=event.failure.code)
 

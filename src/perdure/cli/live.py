@@ -20,6 +20,7 @@ from ..core.entries import (
     Plan,
     Recovered,
     RequestClosed,
+    RouteSelected,
     TurnAborted,
     TurnCompleted,
     TurnEnded,
@@ -34,6 +35,15 @@ from .screen import Screen
 from .text import arguments, clean, counted, duration, short, value
 
 __all__ = ["Progress", "called", "ending", "outcome_mark", "response_of"]
+
+DECIDED = {
+    "approve": "approved",
+    "grant": "approved for the whole session",
+    "deny": "denied",
+    "abort": "aborted",
+    "settle": "settled",
+    "retry": "to be tried again",
+}
 
 MARKS = {"succeeded": ("✓", "green"), "failed": ("✗", "red"), "uncertain": ("?", "yellow"), "cancelled": ("–", "dim")}
 
@@ -69,6 +79,10 @@ def ending(ended: TurnEnded) -> tuple[str, str]:
             return f"stopped: {ended.reason}" + (f" (by {ended.actor})" if ended.actor else ""), "yellow"
         case _:
             return "ended", ""
+
+
+def _by(actor: str) -> str:
+    return f" (by {actor})" if actor else ""
 
 
 class Progress:
@@ -184,16 +198,17 @@ class Progress:
                 by = {"answer": f" by {event.actor}" if event.actor else "", "deadline": " by its deadline", "turn": " with its turn"}[
                     event.by
                 ]
-                decided = {"approve": "approved", "deny": "denied", "abort": "aborted", "settle": "settled", "retry": "to be tried again"}
                 edited = f" with {arguments(event.arguments)}" if event.arguments is not None else ""
                 why = f": {event.reason}" if event.reason else ""
-                self._note((f"  {decided[event.decision]}{edited}{by}{why}", "dim"))
+                self._note((f"  {DECIDED.get(event.decision, event.decision)}{edited}{by}{why}", "dim"))
             case Recovered():
                 lost = ", ".join(f"{item.operation} {item.status}" for item in event.attempts)
                 self._note(("⟲ taken over after a process died", "yellow"), (f" ({lost})" if lost else "", "dim"))
             case EffectSettled():
                 mark, style = outcome_mark(event.status)
                 self._note((f"{mark} ", style), f"known now: {event.operation} {event.status} ", (response_of(event.parts), "dim"))
+            case RouteSelected():
+                self._note((f"  the model is {event.route} from now on{_by(event.actor)}", "dim"))
             case NoteAdded():
                 self._note((f"  told the model: {short(event.text, 200)}", "dim"))
             case DefinitionChange():

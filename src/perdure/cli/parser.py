@@ -106,7 +106,10 @@ def _deciding(command: Any) -> None:
     target(answer, None)
     answer.add_argument("request", metavar="REQUEST")
     answer.add_argument(
-        "decision", metavar="DECISION", choices=("approve", "deny", "abort", "settle", "retry"), help="approve, deny, abort, settle, retry"
+        "decision",
+        metavar="DECISION",
+        choices=("approve", "grant", "deny", "abort", "settle", "retry"),
+        help="approve, grant (this very call, for the whole session), deny, abort, settle, retry",
     )
     answer.add_argument("--arguments", metavar="JSON", help="approve the call with these instead")
     answer.add_argument("--reason", default="", metavar="TEXT", help="the model reads it")

@@ -8,10 +8,10 @@ import signal
 
 from ..agent import Agent
 from ..core.entries import TurnEnded
-from ..core.errors import UnknownAgent
+from ..core.errors import PerdureError, UnknownAgent
 from ..runtime.runtime import Runtime
 from .agents import load
-from .exits import FAILED, OK, TERMINATED, WAITING
+from .exits import FAILED, OK, TERMINATED, WAITING, exit_code
 from .follow import Follower, Left, Parked
 from .opening import opened
 from .screen import Screen
@@ -85,13 +85,10 @@ async def _all(arguments: argparse.Namespace, agents: list[Agent]) -> int:
         task.cancel()
 
     loop.add_signal_handler(signal.SIGTERM, stop)
-    rows: list[dict[str, str]] = []
+    work = _Work(screen, agents)
     try:
         async with opened(arguments) as runtime:
-            for session_id in await runtime.recover(agents):
-                info = await runtime.sessions.info(session_id)
-                rows.append({"session": session_id, "status": info.status})
-                screen.note(f"{session_id}  ", (info.status, "bold"))
+            await work.run(runtime)
     except asyncio.CancelledError:
         if not stopped:
             raise
@@ -99,7 +96,43 @@ async def _all(arguments: argparse.Namespace, agents: list[Agent]) -> int:
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
     if arguments.json:
-        screen.json(rows)
-    elif not rows:
+        screen.json(work.rows)
+    elif not work.rows:
         screen.note(("there is nothing to do", "dim"))
-    return WAITING if any(row["status"] == "waiting" for row in rows) and arguments.no_wait else OK
+    if work.errors:
+        return exit_code(work.errors[0])
+    return WAITING if any(row["status"] == "waiting" for row in work.rows) and arguments.no_wait else OK
+
+
+class _Work:
+    """Every session that somebody must look at, some at a time; one that can't go on stops no other."""
+
+    AT_ONCE = 16
+
+    def __init__(self, screen: Screen, agents: list[Agent]) -> None:
+        self.screen = screen
+        self.agents = agents
+        self.rows: list[dict[str, str]] = []
+        self.errors: list[PerdureError] = []
+        self._slots = asyncio.Semaphore(self.AT_ONCE)
+
+    async def run(self, runtime: Runtime) -> None:
+        """Until none is left that was not looked at."""
+        seen: set[str] = set()
+        names = [agent.name for agent in self.agents]
+        while found := [name for name in await runtime.store.runnable(limit=100 + len(seen), agents=names) if name not in seen]:
+            seen.update(found)
+            await asyncio.gather(*(self._one(runtime, session_id) for session_id in found))
+
+    async def _one(self, runtime: Runtime, session_id: str) -> None:
+        async with self._slots:
+            row = {"session": session_id}
+            try:
+                await runtime.recover(self.agents, session=session_id)
+                row["status"] = (await runtime.sessions.info(session_id)).status
+                self.screen.note(f"{session_id}  ", (row["status"], "bold"))
+            except PerdureError as error:
+                self.errors.append(error)
+                row |= {"status": "refused", "error": error.code}
+                self.screen.advice(("✗ ", "red"), f"{session_id}: {error}")
+            self.rows.append(row)

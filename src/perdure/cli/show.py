@@ -183,7 +183,25 @@ def _redefined(screen: Screen, item: dict[str, Any]) -> None:
 
 
 def _queued(screen: Screen, item: dict[str, Any]) -> None:
-    screen.line((f"{item['submission']} waits for a turn of its own", "dim"), indent=2)
+    words = {"promoted": "waits for its own turn", "edited": "was edited as it waited", "withdrawn": "was withdrawn"}[item["change"]]
+    screen.line((f"{item['submission']} {words}{_by(item)}", "dim"), indent=2)
+
+
+def _by(item: dict[str, Any]) -> str:
+    return f" by {item['actor']}" if item["actor"] else ""
+
+
+def _routed(screen: Screen, item: dict[str, Any]) -> None:
+    screen.line((f"the model is {item['route']} from here on{_by(item)}", "dim"), indent=2)
+
+
+def _granted(screen: Screen, item: dict[str, Any]) -> None:
+    words = "is asked about again" if item["revoked"] else "may run without asking"
+    screen.line((f"{item['name']}: this very call {words}{_by(item)}", "dim"), indent=2)
+
+
+def _prefixed(screen: Screen, item: dict[str, Any]) -> None:
+    screen.line((f"what models see changed: {item['reason'].replace('_', ' ')}", "dim"), indent=2)
 
 
 _SHOW = {
@@ -198,4 +216,7 @@ _SHOW = {
     "refused": _refused,
     "definition_changed": _redefined,
     "queue_changed": _queued,
+    "route_selected": _routed,
+    "grant": _granted,
+    "prefix_changed": _prefixed,
 }

@@ -9,16 +9,19 @@ from ..core.entries import (
     DefinitionChange,
     EffectSettled,
     Entry,
+    GrantGiven,
     MessageAdded,
     NoteAdded,
     OperationEnded,
     OperationPlanned,
     OperationStarted,
     Plan,
+    PrefixChanged,
     QueueChanged,
     Recovered,
     RequestClosed,
     RequestOpened,
+    RouteSelected,
     SubmissionRefused,
     TurnEnded,
     TurnStarted,
@@ -90,7 +93,13 @@ class Timeline:
             case SubmissionRefused():
                 self._item("refused", entry, submission=entry.submission, failure=plain(entry.failure), actor=entry.actor)
             case QueueChanged():
-                self._item("queue_changed", entry, submission=entry.submission, deliver=entry.deliver)
+                self._item("queue_changed", entry, submission=entry.submission, change=entry.change, actor=entry.actor)
+            case RouteSelected():
+                self._item("route_selected", entry, route=entry.route, actor=entry.actor)
+            case GrantGiven():
+                self._item("grant", entry, grant=entry.grant, name=entry.name, revoked=entry.revoked, actor=entry.actor)
+            case PrefixChanged():
+                self._item("prefix_changed", entry, reason=entry.reason, epoch=entry.epoch)
 
     def _item(self, what: str, entry: Entry, **facts: Any) -> dict[str, Any]:
         item = {"type": what, "seq": entry.seq, "at": entry.at, **facts}
