@@ -87,10 +87,16 @@ class Limits(_Record, frozen=True, kw_only=True):
 
 
 class Failure(_Record, frozen=True, kw_only=True):
-    """Why something failed: a stable code and a sentence."""
+    """Why something failed: a stable code and a sentence.
+
+    Of a model's provider also its HTTP ``status``, whether the same request may succeed later, and after how many ms by its own hint.
+    """
 
     code: str
     message: str = ""
+    retryable: bool = False
+    status: int | None = None
+    retry_after: int | None = None
 
 
 class EffectMatch(_Record, frozen=True, kw_only=True):

@@ -80,7 +80,15 @@ class Performer:
             return self._model_ended(operation, "cancelled", Failure(code="interrupted"), written), ()
         except ProviderError as error:
             hint = None if error.retry_after is None else round(error.retry_after * 1000)
-            report = self._model_ended(operation, "failed", Failure(code=error.code, message=str(error)), written)
+            status = error.facts.get("status")
+            failure = Failure(
+                code=error.code,
+                message=str(error),
+                retryable=error.retryable,
+                status=status if isinstance(status, int) else None,
+                retry_after=hint,
+            )
+            report = self._model_ended(operation, "failed", failure, written)
             return msgspec.structs.replace(report, retryable=error.retryable, retry_after=hint, fallback=fallback), ()
         except PerdureError as error:
             return self._model_ended(operation, "failed", Failure(code=error.code, message=str(error)), written), ()
@@ -261,6 +269,8 @@ class Performer:
 
 def _checked(output: ModelOutput) -> tuple[Part, ...]:
     """An answer that can be kept and understood, or `InvalidModelOutput` / `LimitExceeded`."""
+    if output.usage is not None and any((count or 0) < 0 for count in msgspec.structs.astuple(output.usage)):
+        raise InvalidModelOutput("the model claims to have used less than nothing")
     seen: set[str] = set()
     calls = 0
     for part in output.parts:
