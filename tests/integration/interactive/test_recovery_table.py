@@ -53,7 +53,7 @@ ANSWERED = ["message assistant", "turn_completed t2"]
 
 def agent_with(*replies: Any, mode: str = "stop") -> tuple[Agent, list[Any]]:
     model, asked = counting(*replies)
-    agent = Agent("helper", model=model, tools=[write_file, look, alone], approve=[], on_restart=mode)  # type: ignore[arg-type]
+    agent = Agent("helper", model=model, tools=[write_file, look, alone], approve=[], on_restart=mode)
     return agent, asked
 
 
@@ -398,7 +398,7 @@ async def test_a_recovery_that_dies_at_any_of_its_commits_and_is_repeated_ends_t
     agent, _ = agent_with(Reply("done"), mode=mode)
     await lived(place, agent, calls_open(WRITE), GO, STEER)
     for when in ("before", "after"):
-        async with place.process(Fault(nth=1, when=when, action="die")) as process:  # type: ignore[arg-type]
+        async with place.process(Fault(nth=1, when=when, action="die")) as process:
             with pytest.raises(perdure.StoreError):
                 await process.recover([agent], session="s")
     async with place.process() as process:
