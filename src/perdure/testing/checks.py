@@ -152,7 +152,7 @@ def _turn_problems(entries: Sequence[Entry]) -> Iterable[str]:
 
 def _attempt_problems(entries: Sequence[Entry]) -> Iterable[str]:
     attempts: dict[str, int] = {}
-    ends: set[tuple[str, int, bool]] = set()
+    ends: dict[tuple[str, int], str] = {}
     ended: set[str] = set()
     planned: set[str] = set()
     for entry in entries:
@@ -172,9 +172,10 @@ def _attempt_problems(entries: Sequence[Entry]) -> Iterable[str]:
                     yield f"entry {entry.seq} is a second end of {entry.operation}"
                 if entry.attempt not in (0, attempts.get(entry.operation, 0)):
                     yield f"entry {entry.seq} ends attempt {entry.attempt} of {entry.operation}, which is not the running one"
-                if entry.attempt and (entry.operation, entry.attempt, entry.final) in ends:
+                known = ends.get((entry.operation, entry.attempt), "")
+                if entry.attempt and known not in ("", "uncertain") and not entry.final:
                     yield f"entry {entry.seq} is a second receipt of {entry.operation}#{entry.attempt}"
-                ends.add((entry.operation, entry.attempt, entry.final))
+                ends[entry.operation, entry.attempt] = entry.status
                 if entry.final:
                     ended.add(entry.operation)
             case _:

@@ -125,7 +125,7 @@ class Life:
     runtime: Runtime
     agent: Agent
     died: asyncio.Event = field(default_factory=asyncio.Event)
-    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
 
     @property
     def world(self) -> World:
@@ -253,6 +253,11 @@ class Stage:
                 await self._bury(life)
             for name in _LOGGERS:
                 logging.getLogger(name).removeFilter(_from_the_living)
+
+    @staticmethod
+    def here() -> Life | None:
+        """The life that the running task belongs to."""
+        return _here.get(None)
 
     @asynccontextmanager
     async def looking(self) -> AsyncIterator[Store]:
@@ -387,13 +392,13 @@ def _register(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -
     context = options.get("context")
     life = _here.get(None) if context is None else context.get(_here)
     if life is not None:
-        life.tasks.add(task)
+        life.tasks[task] = None
         task.add_done_callback(lambda task: _ended(life, task))
     return task
 
 
 def _ended(life: Life, task: asyncio.Task[Any]) -> None:
-    life.tasks.discard(task)
+    life.tasks.pop(task, None)
     if life.store.dead and not task.cancelled():
         # Nobody is left to hear of it.
         task.exception()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.messages import ToolCall
 from ..models.scripted import FunctionModel, Reply, Step, answered
 from ..tools.context import ToolContext
+from ..tools.tool import ToolError
 
 if TYPE_CHECKING:
     from ..models.base import Delta, ModelRequest
@@ -43,12 +44,14 @@ class World:
     """Where a scenario's tools and models act, and where a process can be killed while they do.
 
     `act` is an effect: it is recorded for good, and has a point before and after it at which the process may die. `point` is such a
-    moment anywhere else. `until` / `reached` let tools, models and scripts wait for each other; what was reached stays reached. ``memory`` is whatever
-    else the world has to remember.
+    moment anywhere else. `until` / `reached` let tools, models and scripts wait for each other; what was reached stays reached.
+    ``memory`` is whatever else the world has to remember, ``refused`` the (key, attempt) that come too late, from a process that was
+    thought dead.
     """
 
     effects: list[Effect] = field(default_factory=list)
     memory: dict[str, Any] = field(default_factory=dict)
+    refused: set[tuple[str, int]] = field(default_factory=set)
     visit: Callable[[Point], Any] | None = None
     _reached: dict[str, asyncio.Event] = field(default_factory=dict)
 
@@ -62,6 +65,8 @@ class World:
     async def act(self, context: ToolContext, tool: str, value: Any = None, *, effect: str = "external") -> None:
         """Do something for good."""
         await self.point("effect", tool, "before")
+        if (context.idempotency_key, context.attempt) in self.refused:
+            raise ToolError("this attempt comes too late")
         self.effects.append(
             Effect(
                 key=context.idempotency_key,
@@ -79,6 +84,13 @@ class World:
     def did(self, key: str) -> bool:
         """Whether something was done under this idempotency key."""
         return any(effect.key == key for effect in self.effects)
+
+    def refuse(self, key: str, attempt: int) -> bool:
+        """See to it that an attempt never does anything, as one must before saying that it didn't. False: it did."""
+        if any(effect.key == key and effect.attempt == attempt for effect in self.effects):
+            return False
+        self.refused.add((key, attempt))
+        return True
 
     def times(self, key: str) -> int:
         """How often something was done under this idempotency key."""
