@@ -172,13 +172,7 @@ def _opened(rows: Iterable[Sealed]) -> tuple[list[Entry], set[str]]:
 
 def _set_aside(entries: Iterable[Entry]) -> set[str]:
     """The digests of what doesn't stand in the entries themselves."""
-    return {
-        part.digest
-        for entry in entries
-        if isinstance(entry, OperationEnded | EffectSettled | MessageAdded)
-        for part in entry.parts
-        if isinstance(part, StoredPart)
-    }
+    return {part.digest for entry in entries for part in getattr(entry, "parts", ()) if isinstance(part, StoredPart)}
 
 
 def _whole(parts: tuple[Part, ...], contents: dict[str, bytes]) -> tuple[Part, ...]:

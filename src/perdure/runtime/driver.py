@@ -24,6 +24,7 @@ from ..core.entries import (
     TurnEnded,
 )
 from ..core.errors import DefinitionChanged, Fenced, LimitExceeded, SessionNotFound, SessionStuck, StoreCorrupt
+from ..core.journal import Sealed
 from ..core.reports import (
     Accept,
     AttemptEnded,
@@ -57,6 +58,9 @@ STUCK_CLAIMS = 5
 
 ELSEWHERE_MS = 250
 """How often a session that another process runs is looked at again, besides the store's notices."""
+
+PAGE = 2_000
+"""How many entries of a long session are read at once."""
 
 State: TypeAlias = Literal["committed", "working", "parked", "elsewhere"]
 
@@ -295,12 +299,26 @@ class Driver:
         assert self.head is not None
         no, version = self.head.row.no, self.head.row.version
         if self._read_to < version:
-            rows = await self.store.entries(no, after=self._read_to, kinds=CONTEXT_KINDS)
-            await self._context.read(rows)
+            await self._read_up_to(no, version)
             self._context.check(self.checkpoint.number)
             self._context.accept()
             self._read_to = version
         await self.ledger.load()
+
+    async def _read_up_to(self, no: int, version: int) -> None:
+        """Page by page; the next is fetched while one is opened."""
+
+        def fetch(after: int) -> asyncio.Task[list[Sealed]]:
+            return asyncio.create_task(self.store.entries(no, after=after, before=version + 1, kinds=CONTEXT_KINDS, limit=PAGE))
+
+        coming = fetch(self._read_to)
+        try:
+            while len(rows := await coming) == PAGE:
+                coming = fetch(rows[-1].seq)
+                await self._context.read(rows)
+            await self._context.read(rows)
+        finally:
+            coming.cancel()
 
     async def _blob(self, digest: str) -> bytes:
         for _, blobs in self._reports:
