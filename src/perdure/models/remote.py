@@ -187,12 +187,26 @@ class RemoteModel(ABC):
         if own is not None and loop is asyncio.get_running_loop():
             await own.close()
 
-    def _connect(self) -> tuple[Any, Any]:
+    def check(self) -> None:
+        """Whether a call could be made from here. Raises `MissingExtra` or `MissingKey`; asks no provider."""
+        self._sdk()
+        if self._given is None:
+            self._check_key()
+
+    def _sdk(self) -> Any:
         try:
-            sdk = import_module(self._package)
+            return import_module(self._package)
         except ImportError:
             hint = f"pip install 'perdure[{self._package}]'"
             raise MissingExtra(f"the model {self._name!r} needs the package {self._package!r}", hint=hint) from None
+
+    def _check_key(self) -> None:
+        if not (self._api_key or any(os.environ.get(variable) for variable in self._key_variables)):
+            hint = f"set {self._key_variables[0]} or pass api_key="
+            raise MissingKey(f"no key for the model {self._name!r}: {self._key_variables[0]} is not set", hint=hint)
+
+    def _connect(self) -> tuple[Any, Any]:
+        sdk = self._sdk()
         if self._given is not None:
             return sdk, self._given
         loop = asyncio.get_running_loop()
@@ -202,9 +216,7 @@ class RemoteModel(ABC):
         return sdk, self._own
 
     def _open(self, sdk: Any) -> Any:
-        if not (self._api_key or any(os.environ.get(variable) for variable in self._key_variables)):
-            hint = f"set {self._key_variables[0]} or pass api_key="
-            raise MissingKey(f"no key for the model {self._name!r}: {self._key_variables[0]} is not set", hint=hint)
+        self._check_key()
         options: dict[str, Any] = {"api_key": self._api_key, "base_url": self._base_url, "max_retries": 0}
         if self._timeout is not None:
             options["timeout"] = self._timeout

@@ -54,6 +54,11 @@ class Router:
             self._models[name] = resolve(self._routes[name])
         return self._models[name]
 
+    def check(self) -> None:
+        """Whether the default route could be used from here. Raises `MissingExtra` or `MissingKey`; asks no provider."""
+        if (check := getattr(self.model(self.default), "check", None)) is not None:
+            check()
+
     def after(self, route: str, tried: Sequence[str] = ()) -> str:
         """The route to go on with when ``route`` gave up, empty if there is none."""
         later = self.fallback[self.fallback.index(route) + 1 :] if route in self.fallback else self.fallback

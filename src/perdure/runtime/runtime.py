@@ -324,9 +324,13 @@ class Runtime:
     # ------------------------------------------------------------------------------------------------------------- drivers
 
     async def engage(self, session_id: str, agent: Agent, *, force: bool = False) -> Driver:
-        """Work on a session until `disengage`. Raises `CapacityExceeded`."""
+        """Work on a session until `disengage`.
+
+        Raises `CapacityExceeded`, and `MissingExtra` or `MissingKey` for a model that can't be used from here.
+        """
         self.check_open()
         self._check_capacity(session_id)
+        self.router(agent).check()
         await self._heartbeat.register(agent.name)
         self._check_capacity(session_id)
         self.listen()

@@ -235,7 +235,7 @@ class Sessions:
             owner=identity.owner,
             entry=seal_all([entry], chain=GENESIS, session_id=session_id)[0],
             checkpoint=checkpoints.encode(checkpoint),
-            catalogue=Catalogue(status="queued", wake_at=now, title=entry.title, labels=entry.labels, agent=agent),
+            catalogue=Catalogue(status="queued", wake_at=None, title=entry.title, labels=entry.labels, agent=agent),
         )
 
     async def _send(
@@ -259,6 +259,7 @@ class Sessions:
                 actor=command.actor,
                 digest=commands.digest(command),
                 body=commands.encode(command),
+                urgent=command.kind != PostMessage.kind,
                 blobs=blobs,
                 create=create,
             )

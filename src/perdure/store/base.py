@@ -232,7 +232,8 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
 class Send(msgspec.Struct, frozen=True, kw_only=True):
     """One submission for a session, created by ``create`` if it isn't there. The store gives the row its ``arrival``.
 
-    The session's ``wake_at`` becomes at most ``not_before`` (or now), and an idle session's status ``queued``.
+    The session's ``wake_at`` becomes at most ``not_before`` (or now), and an idle session's status ``queued``. One that is not ``urgent``
+    leaves the ``wake_at`` of a session that waits for an answer alone: it can't begin before that.
     """
 
     session_id: str
@@ -243,6 +244,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     actor: str
     digest: str
     body: bytes
+    urgent: bool = True
     blobs: tuple[StoredBlob, ...] = ()
     create: NewSession | None = None
 

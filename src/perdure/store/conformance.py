@@ -22,6 +22,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
+import msgspec
+
 from ..core.errors import StoreClosed, UsageError
 from ..core.journal import GENESIS, Sealed
 from .base import (
@@ -713,10 +715,12 @@ class StoreConformance:
             no = await create(store)
             now = place.clock.now
 
-            async def after(wake_at: int | None, status: Any, not_before: int | None, name: str) -> tuple[int | None, str]:
+            async def after(
+                wake_at: int | None, status: Any, not_before: int | None, name: str, *, urgent: bool = True
+            ) -> tuple[int | None, str]:
                 row = await row_of(store)
                 await store.commit(step(no, row.version, catalogue=catalogue(status, wake_at=wake_at)))
-                await store.send(submission(name=name, not_before=not_before))
+                await store.send(msgspec.structs.replace(submission(name=name, not_before=not_before), urgent=urgent))
                 row = await row_of(store)
                 return row.wake_at, row.status
 
@@ -724,6 +728,8 @@ class StoreConformance:
             assert await after(None, "idle", now + 50, "b") == (now + 50, "queued")
             assert await after(now + 20, "waiting", now + 50, "c") == (now + 20, "waiting")
             assert await after(now + 90, "waiting", now + 50, "d") == (now + 50, "waiting")
+            assert await after(None, "waiting", None, "w", urgent=False) == (None, "waiting")
+            assert await after(None, "idle", None, "v", urgent=False) == (now, "queued")
             assert await after(now + 90, "running", None, "e") == (now, "running")
             assert await after(now - 90, "archived", None, "f") == (now - 90, "archived")
 

@@ -210,7 +210,7 @@ class MemoryStore:
         session.row = _replace(
             row,
             inbox_head=arrived.arrival,
-            wake_at=rules.woken(row.wake_at, send.not_before, now),
+            wake_at=rules.woken(row, send, now),
             status="queued" if row.status == "idle" else row.status,
             updated=max(row.updated, send.at),
         )

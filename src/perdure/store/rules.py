@@ -9,7 +9,7 @@ import msgspec
 
 from ..core import canonical
 from ..core.errors import UsageError
-from .base import Commit, CommitAnswer, Held, InboxMoved, NoSession, SessionStatus, Stale, StoredBlob
+from .base import Commit, CommitAnswer, Held, InboxMoved, NoSession, Send, SessionRow, SessionStatus, Stale, StoredBlob
 
 __all__ = ["After", "Clock", "Head", "after_commit", "check_blob", "check_commit", "check_new", "judge", "wall_clock", "woken"]
 
@@ -103,7 +103,9 @@ def after_commit(commit: Commit, head: Head) -> After:
     )
 
 
-def woken(wake_at: int | None, not_before: int | None, now: int) -> int:
+def woken(row: SessionRow, send: Send, now: int) -> int | None:
     """When somebody must look at a session that a submission arrived for."""
-    due = now if not_before is None else not_before
-    return due if wake_at is None else min(wake_at, due)
+    if row.status == "waiting" and not send.urgent:
+        return row.wake_at
+    due = now if send.not_before is None else send.not_before
+    return due if row.wake_at is None else min(row.wake_at, due)

@@ -92,19 +92,25 @@ async def test_an_agent_without_a_model_is_refused_before_anything_is_sent(runti
         await runtime.sessions.info("s")
 
 
-async def test_a_missing_extra_fails_the_turn_with_the_command_that_installs_it(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_extra_is_told_before_anything_is_sent_with_the_command_that_installs_it(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
-    result = await runtime.run(Agent("a", model="openai:gpt-5.6-sol"), "hello", session="s")
-    assert result.status == "failed"
-    assert result.failure is not None
-    assert (result.failure.code, "pip install" in result.failure.message) == ("missing_extra", True)
+    with pytest.raises(perdure.MissingExtra, match=r"pip install 'perdure\[openai\]'"):
+        await runtime.run(Agent("a", model="openai:gpt-5.6-sol"), "hello", session="s")
+    with pytest.raises(perdure.SessionNotFound):
+        await runtime.sessions.info("s")
 
 
-async def test_a_missing_key_fails_the_turn_with_the_name_of_its_variable(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_key_is_told_before_anything_is_sent_with_the_name_of_its_variable(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
-    result = await runtime.run(Agent("a", model="anthropic:claude-x"), "hello", session="s")
-    assert result.failure is not None
-    assert (result.failure.code, "ANTHROPIC_API_KEY" in result.failure.message) == ("missing_key", True)
+    monkeypatch.delenv("ANTHROPIC_AUTH_TOKEN", raising=False)
+    with pytest.raises(perdure.MissingKey, match="ANTHROPIC_API_KEY"):
+        await runtime.run(Agent("a", model="anthropic:claude-x"), "hello", session="s")
+    with pytest.raises(perdure.SessionNotFound):
+        await runtime.sessions.info("s")
 
 
 # ------------------------------------------------------------------------------------------------------------------ tools

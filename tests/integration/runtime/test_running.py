@@ -356,3 +356,18 @@ async def test_closing_a_runtime_takes_nothing_up_that_became_ready_meanwhile(ur
         await session.approve(event.request_id)
         closing = asyncio.create_task(runtime.close(grace=0))
         await asyncio.wait_for(closing, 5)
+
+
+async def test_a_message_to_a_session_that_waits_makes_nobody_look_before_the_answer(runtime: Runtime) -> None:
+    agent = Agent(
+        "a", model=counting([Reply(tool_calls=[ToolCall("double", {"number": 1})]), Reply("2")])[0], tools=[double], approve=["double"]
+    )
+    async with runtime.session("s", agent) as session:
+        await session.send("double 1")
+        async for event in session.events():
+            if isinstance(event, ApprovalRequested):
+                break
+    await runtime.sessions.send("s", "and then?")
+    assert await runtime.store.runnable(limit=10) == []
+    await runtime.sessions.approve("s", event.request_id)
+    assert await runtime.store.runnable(limit=10) == ["s"]

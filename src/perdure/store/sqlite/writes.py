@@ -257,7 +257,7 @@ class SendWrite(Write):
         )
         tx.keep(session.root, send.blobs)
         tx.must("inbox_add", {**msgspec.structs.asdict(row), "no": session.no})
-        wake_at = rules.woken(session.wake_at, send.not_before, self.now)
+        wake_at = rules.woken(session, send, self.now)
         tx.must("arrive", {"arrival": row.arrival, "wake_at": wake_at, "at": send.at, "no": session.no})
         return Sent(no=session.no, row=row, duplicate=False, created=created)
 
