@@ -58,6 +58,9 @@ def test_a_seed_is_the_same_simulation_in_every_process() -> None:
 async def test_whoever_says_that_nothing_happened_without_making_sure_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(World, "refuse", lambda world, key, attempt: True)
 
-    with pytest.raises(SimulationFailed, match=r"PERDURE_SEED=\d+ runs it again"):
+    async def many() -> None:
         for seed in range(100):
             await simulate(seed)
+
+    with pytest.raises(SimulationFailed, match=r"PERDURE_SEED=\d+ runs it again"):
+        await many()
