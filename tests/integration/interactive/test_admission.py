@@ -180,8 +180,8 @@ async def test_a_turn_start_that_fails_leaves_the_whole_queue_in_order_and_calls
 
 
 @pytest.mark.spec("S2-018")
-async def test_the_queue_refuses_an_id_that_it_has_and_more_than_1024(place: Place) -> None:
-    async with place.process() as process:
+async def test_the_queue_refuses_an_id_that_it_has_and_more_than_1024(memory: Place) -> None:
+    async with memory.process() as process:
         for number in range(1024):
             await process.sessions.send("s", f"message {number}", submission=f"m-{number}")
         before = await process.everything()
