@@ -7,6 +7,9 @@ import random
 import signal
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -100,32 +103,57 @@ STRIDE = 4
 """So many points lie between two kills, because a call that dies every time is given up at the fourth."""
 
 
-@pytest.mark.parametrize("first", range(STRIDE))
-async def test_a_program_that_is_killed_at_every_fourth_point_ends_as_if_it_had_not_been(tmp_path: Path, first: int) -> None:
-    hits = killed_in_order(tmp_path, ORDER[first::STRIDE])
-
-    assert hits == Counter(ORDER[first::STRIDE])
-    await check(tmp_path)
-
-
-async def test_a_program_that_is_killed_while_it_recovers_and_while_it_reconciles_recovers(tmp_path: Path) -> None:
-    killed_in_order(tmp_path, RECOVERY)
-
-    endings = await check(tmp_path)
-    assert endings["charge uncertain"] == 1
-    assert endings["charge succeeded"] == 1
-
-
-async def test_a_program_that_is_killed_at_random_moments_loses_nothing(tmp_path: Path) -> None:
-    seed = int(os.environ.get("PERDURE_SEED", "1"))
-    print(f"PERDURE_SEED={seed}")
-    chance = random.Random(seed)
-    program = harness(tmp_path)
-    for _ in range(4):
-        program.run(after=chance.uniform(0.2, 0.6))
+def killed_at_random(directory: Path, chance: random.Random, kills: int) -> Counter[str]:
+    """Kill the program at no particular point, some lives long, and let it end."""
+    program = harness(directory)
+    for _ in range(kills):
+        program.run(after=chance.uniform(0.15, 0.6))
     program.finish()
+    return program.hits
 
-    await check(tmp_path)
+
+SEED = int(os.environ.get("PERDURE_SEED", "1"))
+
+TRIALS: dict[str, Callable[[Path], Counter[str]]] = {
+    **{f"{first}, {first + STRIDE}, …": partial(killed_in_order, points=ORDER[first::STRIDE]) for first in range(STRIDE)},
+    "recovery": partial(killed_in_order, points=RECOVERY),
+    f"random, PERDURE_SEED={SEED}": partial(killed_at_random, chance=random.Random(SEED), kills=3),
+}
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Path, Future[Counter[str]]]]]:
+    """All of them are under way at once, on as many cores as there are."""
+    with ThreadPoolExecutor(2) as pool:
+        found = {}
+        for name, trial in TRIALS.items():
+            directory = tmp_path_factory.mktemp("kills")
+            found[name] = (directory, pool.submit(trial, directory))
+        yield found
+
+
+@pytest.mark.parametrize("name", TRIALS)
+async def test_a_program_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
+    name: str, trials: dict[str, tuple[Path, Future[Counter[str]]]]
+) -> None:
+    directory, trial = trials[name]
+    trial.result()
+
+    endings = await check(directory)
+    if name == "recovery":
+        assert (endings["charge uncertain"], endings["charge succeeded"]) == (1, 1)
+
+
+async def test_every_kind_of_moment_was_hit(trials: dict[str, tuple[Path, Future[Counter[str]]]]) -> None:
+    hits: Counter[str] = sum((trial.result() for _, trial in trials.values()), Counter())
+    show(hits)
+    assert set(hits) - {"at a random moment"} == KINDS
+
+
+def show(hits: Counter[str]) -> None:
+    print(f"{hits.total()} kills:")
+    for kind, count in sorted(hits.items()):
+        print(f"  {count:4} {kind}")
 
 
 async def test_a_process_that_is_stopped_past_its_lease_is_fenced_and_what_it_knew_settles_what_was_unknown(tmp_path: Path) -> None:
@@ -160,17 +188,11 @@ async def test_hundreds_of_kills_of_every_kind_lose_nothing_and_do_nothing_twice
         directory = tmp_path / str(trial)
         directory.mkdir()
         if trial % 7 == 0:
-            program = harness(directory)
-            for _ in range(5):
-                program.run(after=chance.uniform(0.15, 0.8))
-            program.finish()
-            hits += program.hits
+            hits += killed_at_random(directory, chance, 5)
         elif trial % 3 == 0:
             hits += killed_in_order(directory, RECOVERY)
         else:
             stride = chance.choice((3, 4, 5))
             hits += killed_in_order(directory, ORDER[chance.randrange(stride) :: stride])
         await check(directory)
-    print(f"{hits.total()} kills:")
-    for kind, count in sorted(hits.items()):
-        print(f"  {count:4} {kind}")
+    show(hits)
