@@ -62,7 +62,7 @@ _ROWS: dict[type, tuple[Rule, Rule, Rule, Rule, Rule]] = {
     AttemptEnded:  (not_now,                 rules.end_attempt,   rules.end_attempt,   rules.end_attempt,   not_now),
     CallsPlanned:  (impossible,              impossible,          rules.plan_calls,    impossible,          impossible),
     StartTools:    (not_now,                 not_now,             rules.start_tools,   not_now,             not_now),
-    Guarded:       (impossible,              impossible,          rules.guard,         impossible,          impossible),
+    Guarded:       (impossible,              impossible,          rules.guard,         rules.guard,         impossible),
     StepPrepared:  (impossible,              rules.prepare_step,  impossible,          impossible,          impossible),
     Reconciled:    (not_now,                 not_now,             rules.reconcile,     not_now,             not_now),
     TimePassed:    (not_now,                 rules.pass_time,     rules.pass_time,     rules.pass_time,     rules.pass_time),

@@ -332,7 +332,7 @@ def ask_approval(draft: Draft, identity: str, call: PlannedCall, at: int) -> Non
 
 
 def guard(draft: Draft, command: Guarded) -> None:
-    """What a person saw when they approved was another situation: ask, or ask again."""
+    """What a person saw when they approved was another situation: ask, or ask again. Several calls of a batch may be in it."""
     operation = draft.operation(command.operation)
     if operation is not None and operation.status == "planned" and not operation.request:
         plan = replace(operation.plan, match=command.match)
