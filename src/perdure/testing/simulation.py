@@ -271,6 +271,9 @@ async def _answer(life: Life) -> None:
         await life.clock.sleep_until(life.clock.now() + stage.random.randrange(500, 5000))
         with suppress(StoreError):
             for row in await life.runtime.store.sessions(SessionQuery(limit=1000)):
+                if row.status == "stuck" and not stage.stormy:
+                    stage.happened["stuck"] += 1
+                    await life.runtime.recover([life.agent], session=row.session_id, force=True)
                 for request in await life.runtime.sessions.requests(row.session_id):
                     await _decide(life, stage, row.session_id, request)
 

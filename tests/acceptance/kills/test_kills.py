@@ -94,6 +94,9 @@ def killed_in_order(directory: Path, points: tuple[str, ...], *arguments: str) -
     program = harness(directory, *arguments)
     for point in points:
         ended = program.run(point)
+        if not ended.code:
+            # A call that was cut off leaves no receipt of its own, so there may be fewer points than there were.
+            return program.hits
         assert ended.hit == point, f"not killed {point}, but ended with {ended.code}:\n{ended.output}"
     program.finish()
     return program.hits
