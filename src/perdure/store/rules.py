@@ -105,7 +105,7 @@ def after_commit(commit: Commit, head: Head) -> After:
 
 def woken(row: SessionRow, send: Send, now: int) -> int | None:
     """When somebody must look at a session that a submission arrived for."""
-    if row.status == "waiting" and not send.urgent:
+    if row.status in ("stuck", "halted") or (row.status == "waiting" and not send.urgent):
         return row.wake_at
     due = now if send.not_before is None else send.not_before
     return due if row.wake_at is None else min(row.wake_at, due)
