@@ -24,9 +24,28 @@ class Router:
         self._routes = dict(routes)
         self.fallback = tuple(fallback)
         self._models: dict[str, Model] = {}
+        self._chooses = True
         for name in self.fallback:
             if name not in self._routes:
                 raise UsageError(f"the fallback {name!r} is no route", hint=f"known are {', '.join(self._routes)}")
+
+    @classmethod
+    def only(cls, model: Model | str) -> Router:
+        """The router of an agent with one model. Sessions that began with another go on with this one: there is nothing to choose."""
+        router = cls({model if isinstance(model, str) else model.name: model})
+        router._chooses = False
+        return router
+
+    def saved(self, name: str) -> str:
+        """The route to use for a session that has ``name`` saved. Raises `UnknownRoute` if that is one of several and none of these."""
+        if not name or not self._chooses:
+            return self.default
+        self.model(name)
+        return name
+
+    def knows(self, name: str) -> bool:
+        """Whether a session that has ``name`` saved can go on here."""
+        return not name or not self._chooses or name in self
 
     @property
     def default(self) -> str:
@@ -59,7 +78,7 @@ class Router:
         if (check := getattr(self.model(self.default), "check", None)) is not None:
             check()
 
-    def after(self, route: str, tried: Sequence[str] = ()) -> str:
+    def after(self, route: str) -> str:
         """The route to go on with when ``route`` gave up, empty if there is none."""
         later = self.fallback[self.fallback.index(route) + 1 :] if route in self.fallback else self.fallback
-        return next((name for name in later if name != route and name not in tried), "")
+        return next((name for name in later if name != route), "")

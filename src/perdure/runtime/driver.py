@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -16,7 +16,7 @@ from ..agent import Agent
 from ..agent.definition import compatible, describe, difference
 from ..core import canonical
 from ..core import checkpoint as checkpoints
-from ..core.checkpoint import Checkpoint, Operation, due, phase
+from ..core.checkpoint import Checkpoint, due, phase
 from ..core.commands import Interrupt, PostMessage, SelectRoute
 from ..core.entries import (
     Failure,
@@ -31,12 +31,10 @@ from ..core.reports import (
     Claimed,
     Fail,
     Finish,
-    Reconciled,
     Redefined,
     StepPrepared,
     TimePassed,
 )
-from ..core.rules import NOT_EXECUTED
 from ..models.base import Delta, ModelRequest
 from ..models.router import Router
 from ..store.base import Claim, Commit, Committed, Held, InboxMoved, InboxRow, Loaded, NoSession, Stale, StoredBlob
@@ -46,6 +44,7 @@ from .context import CONTEXT_KINDS, Context
 from .control import decode_row, is_control, promote_steers, take_control
 from .ledger import Ledger
 from .perform import Outcome, Performer
+from .work import Work
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -67,13 +66,6 @@ State: TypeAlias = Literal["committed", "working", "parked", "elsewhere"]
 _log = logging.getLogger("perdure.runtime")
 
 
-class Doing(NamedTuple):
-    """One effect that runs in this process."""
-
-    operation: Operation
-    task: asyncio.Task[None]
-
-
 class Driver:
     """Holds one session while there is something to do, for one agent."""
 
@@ -90,7 +82,6 @@ class Driver:
         self.ran_a_turn = False
         self.forced = False
         self.head: Loaded | None = None
-        self.ledger: Ledger
         self.checkpoint = Checkpoint()
         self.held = False
         self._definition = describe(agent)
@@ -100,7 +91,6 @@ class Driver:
             _content(canonical.encode(agent.specs)),
             _content(canonical.encode(agent.settings)),
         )
-        self._performer: Performer | None = None
         self._context = Context(self._blob)
         self._read_to = 0
         self._added = 0
@@ -109,15 +99,31 @@ class Driver:
         self._dirty = True
         self._moved = 0
         self._unannounced = False
-        self._reports: list[Outcome] = []
         self._taken = 0
-        self._doing: dict[tuple[str, int, str], Doing] = {}
+        self.ledger = Ledger(self.store)
         self._calls = Calls(session_id, agent, self._context, self._blob)
+        self._performer = Performer(
+            session_id=session_id,
+            store_id=self.store.store_id,
+            secret=self.store.secret,
+            clock=self.clock,
+            deltas=self._delta,
+            late=self._late,
+        )
+        self._wake = asyncio.Event()
+        self._work = Work(
+            agent,
+            self.router,
+            self._performer,
+            self._calls,
+            self.ledger,
+            wake=self._wake.set,
+            keep=runtime.keep,
+            late=self._late,
+        )
         self._rulings: dict[str, Ruling] = {}
         self._judging: asyncio.Task[None] | None = None
-        self._requests: dict[str, ModelRequest] = {}
         self._stored: set[str] = set()
-        self._wake = asyncio.Event()
         self._stopping = False
         self._grace_over = False
 
@@ -142,7 +148,14 @@ class Driver:
     @property
     def occupied(self) -> bool:
         """Whether the session takes a slot: its turn runs, or somebody is interested and none has run yet."""
-        return self.held or bool(self._doing) or (self.interest > 0 and not self.ran_a_turn)
+        return self.held or self._work.running or (self.interest > 0 and not self.ran_a_turn)
+
+    def serves(self, agent: Agent) -> bool:
+        """Whether this driver does what one for ``agent`` would do."""
+        if agent is self.agent:
+            return True
+        # Equal definitions may still have other functions and models behind them; those of a turn that runs are as good.
+        return (self.held or self.interest > 0) and describe(agent) == self._definition
 
     def answer_of(self, ended: TurnEnded) -> str:
         """The last answer of a turn that just ended."""
@@ -194,11 +207,11 @@ class Driver:
 
     def _waits_for_effects(self) -> bool:
         """Whether nothing can be decided before what runs here ends, or something else happens."""
-        return bool(self._doing) and not (self._reports or self._rows or self._dirty or self._stopping)
+        return self._work.running and not (self._work.reports or self._rows or self._dirty or self._stopping)
 
     async def _wait(self, state: State) -> None:
         until = self._next_moment(state)
-        if self._wake.is_set() or self._reports:
+        if self._wake.is_set() or self._work.reports:
             self._wake.clear()
             return
         if until is None:
@@ -250,22 +263,12 @@ class Driver:
     def _take_head(self, head: Loaded) -> None:
         self.head = head
         self.runtime.known(head.row.no, self.session_id)
-        if self._performer is None:
-            self.ledger = Ledger(self.store, head.row.no)
+        self.ledger.no = head.row.no
         self.checkpoint = checkpoints.decode(head.row.checkpoint)
         if self.checkpoint.session_id != self.session_id:
             raise StoreCorrupt(f"the checkpoint of {self.session_id!r} is another session's", hint="run `perdure verify`")
         self._seen_head = head.row.inbox_head
-        if self._performer is None:
-            self._performer = Performer(
-                session_id=self.session_id,
-                owner=self.checkpoint.identity.owner,
-                store_id=self.store.store_id,
-                secret=self.store.secret,
-                clock=self.clock,
-                deltas=self._delta,
-                late=self._late,
-            )
+        self._performer.owner = self.checkpoint.identity.owner
 
     def _something_to_do(self, now: int) -> bool:
         where = phase(self.checkpoint)
@@ -321,7 +324,7 @@ class Driver:
             coming.cancel()
 
     async def _blob(self, digest: str) -> bytes:
-        for _, blobs in self._reports:
+        for _, blobs in self._work.reports:
             for blob in blobs:
                 if blob.digest == digest:
                     return blob.data
@@ -344,8 +347,8 @@ class Driver:
             claim = Claim(runner=self.runtime.runner_id, force=head.row.holder == self.runtime.runner_id)
             await self._take_over(batch, head)
         fence = head.row.fence + (claim is not None)
-        self._taken = len(self._reports)
-        for report, blobs in self._reports:
+        self._taken = len(self._work.reports)
+        for report, blobs in self._work.reports:
             batch.blobs.update({blob.digest: blob for blob in blobs})
             batch.apply(report)
         for row in self._rows:
@@ -410,7 +413,7 @@ class Driver:
             if where == "completing":
                 batch.apply(Finish(at=batch.now))
             elif where == "idle":
-                known = self._route(batch.checkpoint) in self.router
+                known = self.router.knows(batch.checkpoint.route)
                 if self._stopping or not known or not self._next_turn(batch):
                     return
             elif where == "tools" and turn is not None and not self._stopping:
@@ -462,7 +465,7 @@ class Driver:
     def _route(self, checkpoint: Checkpoint) -> str:
         """The route of the next model call."""
         turn = checkpoint.turn
-        return (turn.fallback if turn is not None else "") or checkpoint.route or self.router.default
+        return (turn.fallback if turn is not None else "") or self.router.saved(checkpoint.route)
 
     def _check_route(self) -> None:
         """A session goes on with the route that was chosen for it, or not at all."""
@@ -470,7 +473,7 @@ class Driver:
         if any(row.kind == SelectRoute.kind for row in self._rows):
             return
         if not checkpoint.route and checkpoint.turns:
-            raise StoreCorrupt("saved session has no model route", hint=f"`perdure route {self.session_id} ROUTE` selects one")
+            raise StoreCorrupt("saved session has no model route", hint="sessions.select_route(…) selects one")
         self.router.model(self._route(checkpoint))
 
     def _prepare_step(self, batch: Batch, fence: int) -> None:
@@ -502,7 +505,7 @@ class Driver:
         )
         batch.apply(StepPrepared(request=record, fence=fence, at=batch.now))
         if batch.checkpoint.turn is not None and batch.checkpoint.turn.model is not None:
-            self._requests = {batch.checkpoint.turn.model.id: request}
+            self._work.requests = {batch.checkpoint.turn.model.id: request}
 
     def _keep(self, batch: Batch, *contents: StoredBlob) -> None:
         """Content that entries refer to, stored once."""
@@ -530,7 +533,7 @@ class Driver:
 
     def _may_release(self, batch: Batch) -> bool:
         """Whether nothing runs and nothing is left that this process could do now."""
-        if not self.held or self._doing or self._judging is not None:
+        if not self.held or self._work.running or self._judging is not None:
             return False
         where = phase(batch.checkpoint)
         return where in ("idle", "waiting") or self._stopping
@@ -539,7 +542,7 @@ class Driver:
         assert self.head is not None
         where = phase(batch.checkpoint)
         running = bool(due(batch.checkpoint)) or self._judging is not None
-        stopped = self._stopping and not self._doing and self._judging is None
+        stopped = self._stopping and not self._work.running and self._judging is None
         release = stopped or (not running and where in ("idle", "waiting"))
         ended = any(isinstance(entry, TurnEnded) for entry in batch.entries)
         named = self._seen_head if (release or ended) and self._moved < 3 else None
@@ -604,7 +607,7 @@ class Driver:
         self._context.accept()
         self._added = 0
         self._read_to = answer.version
-        del self._reports[: self._taken]
+        del self._work.reports[: self._taken]
         self._rows = [item for item in self._rows if item.submission_id not in batch.consumed]
         self._stored.update(batch.blobs)
         if answer.inbox_head != self._seen_head:
@@ -617,7 +620,7 @@ class Driver:
             self._rulings = {}
         if any(entry.kind == "turn_started" for entry in batch.entries):
             self.ran_a_turn = True
-        self._start_due()
+        self._work.start(self.checkpoint, self.head.row.fence)
         self.feed.publish(batch.entries)
         self.runtime.settled(self, batch)
 
@@ -629,13 +632,13 @@ class Driver:
     def _shrink(self, error: LimitExceeded) -> None:
         """What is too large to keep becomes a failure that says so."""
         failure = Failure(code=error.code, message=str(error))
-        if not self._reports and self.checkpoint.turn is not None:
-            self._reports = [(Fail(failure=failure, at=self.clock.now()), ())]
+        if not self._work.reports and self.checkpoint.turn is not None:
+            self._work.reports = [(Fail(failure=failure, at=self.clock.now()), ())]
             return
-        if not self._reports or any(isinstance(report, Fail) for report, _ in self._reports):
+        if not self._work.reports or any(isinstance(report, Fail) for report, _ in self._work.reports):
             raise error
         shrunk: list[Outcome] = []
-        for report, _ in self._reports:
+        for report, _ in self._work.reports:
             if isinstance(report, AttemptEnded) and report.parts:
                 operation = self.checkpoint.turn.operation(report.operation) if self.checkpoint.turn is not None else None
                 if operation is not None and operation.plan.kind == "model":
@@ -643,65 +646,13 @@ class Driver:
                     shrunk.append((report, ()))
                     continue
             shrunk.append((Fail(failure=failure, at=report.at), ()))
-        self._reports = shrunk
+        self._work.reports = shrunk
 
-    # ----------------------------------------------------------------------------------------------------------- performing
-
-    def _start_due(self) -> None:
-        """Make what runs here what the checkpoint says should run."""
-        wanted = {(item.id, item.attempt, item.status): item for item in due(self.checkpoint)}
-        for key in [key for key in self._doing if key not in wanted]:
-            self._doing.pop(key).task.cancel()
-        told = {_subject(report) for report, _ in self._reports}
-        for key, item in wanted.items():
-            # What ended while a commit was under way is told in the next one, and not begun again.
-            if key not in self._doing and _about(item) not in told:
-                task = asyncio.create_task(self._report(key, item), name=f"{self.session_id} {item.id}#{item.attempt}")
-                self._doing[key] = Doing(item, task)
-
-    async def _report(self, key: tuple[str, int, str], operation: Operation) -> None:
-        try:
-            outcome = await (self._reconcile(operation) if operation.status == "unknown" else self._perform(operation))
-        except asyncio.CancelledError:
-            # The performer turns a cancellation into an outcome; here nothing had begun.
-            item = self._doing[key].operation if key in self._doing else None
-            if item is None or item.status == "unknown":
-                self._doing.pop(key, None)
-                raise
-            outcome = self._never_began(item), ()
-        if self._doing.pop(key, None) is not None:
-            self._reports.append(outcome)
-            self._wake.set()
-
-    def _never_began(self, item: Operation) -> AttemptEnded:
-        failure = Failure(code="interrupted", message=NOT_EXECUTED)
-        return AttemptEnded(operation=item.id, attempt=item.attempt, status="cancelled", failure=failure, at=self.clock.now())
-
-    async def _perform(self, item: Operation) -> Outcome:
-        assert self._performer is not None
-        if item.plan.kind == "model":
-            route = item.plan.name
-            fallback = self.router.after(route)
-            return await self._performer.model(item, self.router.model(route), self._requests[item.id], fallback)
-        tool = self.agent.tool(item.plan.name)
-        if tool is None:
-            failure = Failure(code="unknown_tool", message=f"there is no tool {item.plan.name!r} any more")
-            return AttemptEnded(operation=item.id, attempt=item.attempt, status="failed", failure=failure, at=self.clock.now()), ()
-        return await self._performer.tool(item, self.agent, tool, await self._calls.arguments(item, self.ledger))
-
-    async def _reconcile(self, item: Operation) -> Outcome:
-        assert self._performer is not None
-        tool = self.agent.tool(item.plan.name)
-        report, blobs = await self._performer.reconcile(
-            item, self.agent, tool, await self._calls.arguments(item, self.ledger) if tool else {}
-        )
-        if isinstance(report, Reconciled) and self.head is not None:
-            report = msgspec.structs.replace(report, fence=self.head.row.fence)
-        return report, blobs
+    # ------------------------------------------------------------------------------------------------------------ stopping
 
     def _must_cancel(self) -> bool:
         """Whether somebody wants what runs to stop."""
-        if not self._doing and self._judging is None:
+        if not self._work.running and self._judging is None:
             return False
         if self._grace_over:
             return True
@@ -718,71 +669,24 @@ class Driver:
         if self._judging is not None:
             self._judging.cancel()
             self._judging = None
-        # A task that is cancelled before its first step would tell nothing.
-        await asyncio.sleep(0)
-        doing = list(self._doing.values())
-        for item in doing:
-            item.task.cancel()
-        if doing:
-            await asyncio.wait([item.task for item in doing])
-        if self._stopping:
-            self._reports = [(_to_be_continued(report), blobs) for report, blobs in self._reports]
+        await self._work.cancel(to_be_continued=self._stopping)
+
+    def _abandon(self) -> None:
+        """This process may not commit any more."""
+        if self._judging is not None:
+            self._judging.cancel()
+        self._work.abandon(hand_over=not self.runtime.closed)
+        self.held = False
 
     def _delta(self, delta: Delta) -> None:
         self.feed.publish([delta])
 
-    def _late(self, operation: Operation, result: Any, is_error: bool) -> None:
-        self.runtime.report_late(self.session_id, operation.id, operation.attempt, result, is_error)
-
-    def _abandon(self) -> None:
-        """This process may not commit any more. Model calls end; calls with an outcome that only this process will know report it late."""
-        if self._judging is not None:
-            self._judging.cancel()
-        reports, self._reports = self._reports, []
-        for report, _ in reports:
-            self._hand_over(report)
-        for item in self._doing.values():
-            if item.operation.plan.kind == "tool" and item.operation.plan.effect == "external" and not self.runtime.closed:
-                item.task.add_done_callback(lambda _: self._hand_over_all())
-                self.runtime.keep(item.task)
-            else:
-                item.task.cancel()
-                self.runtime.keep(item.task)
-        self.held = False
-
-    def _hand_over_all(self) -> None:
-        reports, self._reports = self._reports, []
-        for report, _ in reports:
-            self._hand_over(report)
-
-    def _hand_over(self, report: Any) -> None:
-        if isinstance(report, AttemptEnded) and report.status in ("succeeded", "failed") and report.parts and report.attempt:
-            part = report.parts[0]
-            if hasattr(part, "response"):
-                self.runtime.report_late(
-                    self.session_id, report.operation, report.attempt, part.response, bool(getattr(part, "is_error", False))
-                )
+    def _late(self, operation: str, attempt: int, result: Any, is_error: bool) -> None:
+        self.runtime.report_late(self.session_id, operation, attempt, result, is_error)
 
 
 def _content(data: bytes, media_type: str = "application/json") -> StoredBlob:
     return StoredBlob(digest=canonical.digest(data), media_type=media_type, data=data)
-
-
-def _about(item: Operation) -> tuple[str, int]:
-    """An attempt, or (0) the question what became of it."""
-    return item.id, 0 if item.status == "unknown" else item.attempt
-
-
-def _subject(report: Any) -> tuple[str, int]:
-    """What a report is about, as `_about` names it."""
-    return getattr(report, "operation", ""), getattr(report, "attempt", 0)
-
-
-def _to_be_continued(report: Any) -> Any:
-    """A graceful stop cuts an attempt off; its operation goes on elsewhere unless nobody can know what happened."""
-    if isinstance(report, AttemptEnded) and report.status == "cancelled":
-        return msgspec.structs.replace(report, final=False, failure=Failure(code="shutdown", message="its process was stopped"))
-    return report
 
 
 def _stuck(session_id: str) -> SessionStuck:

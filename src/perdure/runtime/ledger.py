@@ -21,14 +21,14 @@ __all__ = ["Ledger"]
 class Ledger:
     """One session's effects of unknown outcome, as the store knows them and as this process changes them."""
 
-    def __init__(self, store: Store, no: int) -> None:
+    def __init__(self, store: Store, no: int = 0) -> None:
         self._store = store
-        self._no = no
+        self.no = no
         self._unsettled: list[EffectRow] = []
 
     async def load(self) -> None:
         """Read what is unknown now."""
-        self._unsettled = await self._store.effects(self._no, state="uncertain")
+        self._unsettled = await self._store.effects(self.no, state="uncertain")
 
     @property
     def unsettled(self) -> tuple[EffectRow, ...]:
@@ -47,7 +47,7 @@ class Ledger:
         for pending in batch.entries if batch is not None else ():
             if pending.seq == seq:
                 return pending
-        rows = await self._store.entries(self._no, after=seq - 1, before=seq + 1)
+        rows = await self._store.entries(self.no, after=seq - 1, before=seq + 1)
         if not rows:
             raise StoreCorrupt(f"entry {seq}, which something refers to, is missing", hint="run `perdure verify`")
         return open_entry(rows[0])

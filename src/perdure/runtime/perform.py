@@ -33,7 +33,7 @@ RECONCILE_SECONDS = 60.0
 """How long a tool without a timeout of its own may take to tell what became of a call."""
 
 Outcome: TypeAlias = tuple[AttemptEnded | Reconciled | Fail, tuple[StoredBlob, ...]]
-Late: TypeAlias = Callable[[Operation, Any, bool], None]
+Late: TypeAlias = Callable[[str, int, Any, bool], None]
 
 _log = logging.getLogger("perdure.runtime")
 
@@ -56,11 +56,9 @@ def keep_parts(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], tuple[StoredB
 class Performer:
     """Runs the effects of one session. Each method returns a report for the decider, whatever happens; it never raises."""
 
-    def __init__(
-        self, *, session_id: str, owner: str, store_id: str, secret: bytes, clock: Clock, deltas: Callable[[Delta], None], late: Late
-    ) -> None:
+    def __init__(self, *, session_id: str, store_id: str, secret: bytes, clock: Clock, deltas: Callable[[Delta], None], late: Late) -> None:
+        self.owner = ""
         self._session_id = session_id
-        self._owner = owner
         self._store_id = store_id
         self._secret = secret
         self._clock = clock
@@ -168,14 +166,15 @@ class Performer:
         if not ended.done() or isinstance(_error(ended), ToolCancelled):
             if not running.done and tool.effect == "external":
                 running.late.add_done_callback(lambda ended: self._ended_late(operation, ended))
-            return self._stopped(operation, stopped), ()
+            return self.stopped(operation, stopped), ()
         return self._ended(operation, tool, ended)
 
     CANCEL_GRACE = 5.0
     """How long a cancelled async tool may take to let go (seconds)."""
 
-    def _stopped(self, operation: Operation, why: Failure) -> AttemptEnded:
-        status: Any = "uncertain" if operation.plan.effect == "external" else "cancelled"
+    def stopped(self, operation: Operation, why: Failure, *, began: bool = True) -> AttemptEnded:
+        """An attempt that was cut off. Once it began, nobody knows what became of an external one."""
+        status: Any = "uncertain" if began and operation.plan.effect == "external" else "cancelled"
         return AttemptEnded(operation=operation.id, attempt=operation.attempt, status=status, failure=why, at=self._clock.now())
 
     def _ended(self, operation: Operation, tool: Tool, ended: asyncio.Future[Any]) -> Outcome:
@@ -218,9 +217,9 @@ class Performer:
     def _ended_late(self, operation: Operation, ended: asyncio.Future[Any]) -> None:
         error = _error(ended)
         if error is None:
-            self._late(operation, ended.result(), False)
+            self._late(operation.id, operation.attempt, ended.result(), False)
         elif isinstance(error, ToolError):
-            self._late(operation, str(error), True)
+            self._late(operation.id, operation.attempt, str(error), True)
 
     async def reconcile(self, operation: Operation, agent: Agent, tool: Tool | None, arguments: Any) -> Outcome:
         """Ask a tool what became of an attempt. It only reads, so it may be asked again."""
@@ -262,7 +261,7 @@ class Performer:
             call=operation.plan.call,
             idempotency_key=idempotency_key(self._store_id, self._session_id, operation.id),
             callback_token=tokens.issue(self._secret, self._session_id, operation.id, operation.attempt),
-            owner=self._owner,
+            owner=self.owner,
             agent=agent.name,
         )
 

@@ -19,6 +19,7 @@ from ..core.errors import (
     InvalidAgent,
     PerdureError,
     RuntimeClosed,
+    SessionBusy,
     SubmissionRejected,
     TurnUnfinished,
     UnknownAgent,
@@ -326,7 +327,8 @@ class Runtime:
     async def engage(self, session_id: str, agent: Agent, *, force: bool = False) -> Driver:
         """Work on a session until `disengage`.
 
-        Raises `CapacityExceeded`, and `MissingExtra` or `MissingKey` for a model that can't be used from here.
+        Raises `CapacityExceeded`, `SessionBusy` if it is worked on here under another definition of its agent, and `MissingExtra` or
+        `MissingKey` for a model that can't be used from here.
         """
         self.check_open()
         self._check_capacity(session_id)
@@ -334,7 +336,14 @@ class Runtime:
         await self._heartbeat.register(agent.name)
         self._check_capacity(session_id)
         self.listen()
-        driver = self._drivers.get(session_id)
+        while (driver := self._drivers.get(session_id)) is not None and not driver.serves(agent):
+            if driver.interest:
+                raise SessionBusy(
+                    f"{session_id!r} is worked on here under another definition of {driver.agent.name!r}", hint="close that handle first"
+                )
+            # Nobody waits for it: it ends with what it is doing, and the next one has the new definition.
+            driver.notice()
+            await asyncio.wait([self._tasks[session_id]])
         if driver is None:
             driver = self._drivers[session_id] = Driver(self, session_id, agent)
             driver.forced = force
@@ -383,10 +392,10 @@ class Runtime:
         if isinstance(chosen, Router):
             return chosen
         if not isinstance(chosen, str):
-            return Router({chosen.name: chosen})
+            return Router.only(chosen)
         if chosen not in self._routers:
             resolve(chosen)
-            self._routers[chosen] = Router({chosen: chosen})
+            self._routers[chosen] = Router.only(chosen)
         return self._routers[chosen]
 
     # ------------------------------------------------------------------------------------------------------- news and results

@@ -390,3 +390,37 @@ async def test_a_definition_that_lost_an_open_call_is_refused_and_touches_nothin
         assert len(await runtime.sessions.entries("s")) == len(before) + 1
         assert await runtime.recover([agent], session="s") == ["s"]
         assert (await runtime.sessions.info("s")).status == "idle"
+
+
+class Deaf:
+    """A model that doesn't let go when it is cancelled."""
+
+    name = group = "deaf"
+
+    def __init__(self) -> None:
+        self.asked, self.free = asyncio.Event(), asyncio.Event()
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
+        self.asked.set()
+        while not self.free.is_set():
+            try:
+                await self.free.wait()
+            except asyncio.CancelledError:
+                continue
+        yield perdure.ModelOutput(parts=(Text("too late"),))
+
+
+async def test_a_model_that_does_not_let_go_is_left_behind_and_the_session_goes_on(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.runtime.work.LETTING_GO_SECONDS", 0.01)
+    deaf = Deaf()
+    try:
+        turn = asyncio.create_task(runtime.run(Agent("a", model=deaf), "go", session="s", submission="m"))
+        await deaf.asked.wait()
+        await runtime.sessions.interrupt("s")
+        assert (await asyncio.wait_for(turn, 5)).status == "aborted"
+        assert (await asyncio.wait_for(runtime.run(plain(), "again", session="s"), 5)).output == "hi"
+        await sound(runtime, "s")
+    finally:
+        deaf.free.set()

@@ -214,3 +214,13 @@ async def test_a_router_that_can_not_work_is_refused() -> None:
         Router({})
     with pytest.raises(perdure.UsageError):
         Router({"a": Fake("a")}, fallback=["b"])
+
+
+async def test_an_agent_whose_only_model_was_exchanged_goes_on_with_the_new_one(runtime: Runtime) -> None:
+    first, second = Fake("a"), Fake("b")
+    agent = Agent("x", model=first)
+    await runtime.run(agent, "one", session="s")
+    result = await runtime.run(agent.replace(model=second), "two", session="s")
+    assert result.output.startswith("b says")
+    assert second.private(0) == []
+    assert (await runtime.sessions.checkpoint("s")).owner == "b"

@@ -1,0 +1,172 @@
+"""The effects of one session that run in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from ..agent import Agent
+from ..core.checkpoint import Checkpoint, Operation, due
+from ..core.entries import Failure
+from ..core.messages import StoredPart, ToolCallResponse, decode_part
+from ..core.reports import AttemptEnded, Reconciled
+from ..core.rules import NOT_EXECUTED
+from ..models.base import ModelRequest
+from ..models.router import Router
+from .calls import Calls
+from .ledger import Ledger
+from .perform import Outcome, Performer
+
+__all__ = ["Work"]
+
+LETTING_GO_SECONDS = 10.0
+"""How long what was cancelled may take to end before nobody waits for it any more."""
+
+Late: TypeAlias = Callable[[str, int, Any, bool], None]
+
+
+class _Doing(NamedTuple):
+    operation: Operation
+    task: asyncio.Task[None]
+
+
+class Work:
+    """Makes what runs here what the checkpoint says should run. What ended stands in ``reports`` until it is committed.
+
+    ``requests`` are the model requests of operations that were prepared here. ``wake`` is called whenever something ended; ``keep`` gets
+    the tasks that nobody here waits for any more, and ``late`` results that only another commit can take.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        router: Router,
+        performer: Performer,
+        calls: Calls,
+        ledger: Ledger,
+        *,
+        wake: Callable[[], None],
+        keep: Callable[[asyncio.Task[Any]], None],
+        late: Late,
+    ) -> None:
+        self.reports: list[Outcome] = []
+        self.requests: dict[str, ModelRequest] = {}
+        self._agent = agent
+        self._router = router
+        self._performer = performer
+        self._calls = calls
+        self._ledger = ledger
+        self._wake = wake
+        self._keep = keep
+        self._late = late
+        self._fence = 0
+        self._doing: dict[tuple[str, int, str], _Doing] = {}
+
+    @property
+    def running(self) -> bool:
+        """Whether anything runs here."""
+        return bool(self._doing)
+
+    def start(self, checkpoint: Checkpoint, fence: int) -> None:
+        """Begin what should run and doesn't, and stop what should not."""
+        self._fence = fence
+        wanted = {(item.id, item.attempt, item.status): item for item in due(checkpoint)}
+        for key in [key for key in self._doing if key not in wanted]:
+            self._doing.pop(key).task.cancel()
+        told = {_subject(report) for report, _ in self.reports}
+        for key, item in wanted.items():
+            # What ended while a commit was under way is told in the next one, and not begun again.
+            if key not in self._doing and _about(item) not in told:
+                task = asyncio.create_task(self._report(key, item), name=f"perdure {item.id}#{item.attempt}")
+                self._doing[key] = _Doing(item, task)
+
+    async def _report(self, key: tuple[str, int, str], operation: Operation) -> None:
+        try:
+            outcome = await (self._reconcile(operation) if operation.status == "unknown" else self._perform(operation))
+        except asyncio.CancelledError:
+            # The performer turns a cancellation into an outcome; here nothing had begun.
+            if operation.status == "unknown":
+                self._doing.pop(key, None)
+                raise
+            outcome = self._performer.stopped(operation, Failure(code="interrupted", message=NOT_EXECUTED), began=False), ()
+        if self._doing.pop(key, None) is not None:
+            self.reports.append(outcome)
+            self._wake()
+
+    async def _perform(self, item: Operation) -> Outcome:
+        name = item.plan.name
+        if item.plan.kind == "model":
+            return await self._performer.model(item, self._router.model(name), self.requests[item.id], self._router.after(name))
+        tool = self._agent.tool(name)
+        if tool is None:
+            failure = Failure(code="unknown_tool", message=f"there is no tool {name!r} any more")
+            return msgspec.structs.replace(self._performer.stopped(item, failure, began=False), status="failed"), ()
+        return await self._performer.tool(item, self._agent, tool, await self._calls.arguments(item, self._ledger))
+
+    async def _reconcile(self, item: Operation) -> Outcome:
+        tool = self._agent.tool(item.plan.name)
+        arguments = await self._calls.arguments(item, self._ledger) if tool is not None else {}
+        report, blobs = await self._performer.reconcile(item, self._agent, tool, arguments)
+        if isinstance(report, Reconciled):
+            report = msgspec.structs.replace(report, fence=self._fence)
+        return report, blobs
+
+    async def cancel(self, *, to_be_continued: bool) -> None:
+        """Stop what runs, and keep what is known of it. ``to_be_continued``: the operations go on elsewhere, where that is safe.
+
+        What doesn't let go is given up after `LETTING_GO_SECONDS`; should it end after all, its result is a late one.
+        """
+        # A task that is cancelled before its first step would tell nothing.
+        await asyncio.sleep(0)
+        doing = dict(self._doing)
+        for item in doing.values():
+            item.task.cancel()
+        if doing:
+            await asyncio.wait([item.task for item in doing.values()], timeout=LETTING_GO_SECONDS)
+        for key, item in doing.items():
+            if self._doing.pop(key, None) is not None and item.operation.status != "unknown":
+                self.reports.append((self._performer.stopped(item.operation, Failure(code="interrupted", message="it did not let go")), ()))
+                self._keep(item.task)
+        if to_be_continued:
+            self.reports = [(_to_be_continued(report), blobs) for report, blobs in self.reports]
+
+    def abandon(self, *, hand_over: bool) -> None:
+        """This process may not commit any more. Model calls end; what only this process will know of calls is handed over as it ends."""
+        self._hand_over()
+        for item in self._doing.values():
+            external = item.operation.plan.kind == "tool" and item.operation.plan.effect == "external"
+            if external and hand_over:
+                item.task.add_done_callback(lambda _: self._hand_over())
+            else:
+                item.task.cancel()
+            self._keep(item.task)
+
+    def _hand_over(self) -> None:
+        reports, self.reports = self.reports, []
+        for report, blobs in reports:
+            if isinstance(report, AttemptEnded) and report.status in ("succeeded", "failed") and report.parts and report.attempt:
+                part = report.parts[0]
+                if isinstance(part, StoredPart):
+                    part = decode_part(next(blob.data for blob in blobs if blob.digest == part.digest))
+                if isinstance(part, ToolCallResponse):
+                    self._late(report.operation, report.attempt, part.response, part.is_error)
+
+
+def _about(item: Operation) -> tuple[str, int]:
+    """An attempt, or (0) the question what became of it."""
+    return item.id, 0 if item.status == "unknown" else item.attempt
+
+
+def _subject(report: Any) -> tuple[str, int]:
+    """What a report is about, as `_about` names it."""
+    return getattr(report, "operation", ""), getattr(report, "attempt", 0)
+
+
+def _to_be_continued(report: Any) -> Any:
+    """A graceful stop cuts an attempt off; its operation goes on elsewhere unless nobody can know what happened."""
+    if isinstance(report, AttemptEnded) and report.status == "cancelled":
+        return msgspec.structs.replace(report, final=False, failure=Failure(code="shutdown", message="its process was stopped"))
+    return report
