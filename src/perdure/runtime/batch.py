@@ -75,13 +75,19 @@ class Batch:
             written = self.apply(decided)
         except Refused as refusal:
             failure = Failure(code=str(refusal.facts.get("reason", refusal.code)), message=refusal.message)
-            refused = SubmissionRefused(submission=command.submission, digest=digest(command), failure=failure, actor=command.actor)
-            seq = self.draft.write(refused, command.at)
-            self.consumed[command.submission] = self.settled[command.submission] = seq
+            self._refuse(command.submission, digest(command), command.actor, failure, command.at)
             return True
         if written:
             self.consumed[command.submission] = written[0].seq
         return bool(written)
+
+    def refuse(self, row: InboxRow, failure: Failure) -> None:
+        """Consume a row that can't be used, and say why."""
+        self._refuse(row.submission_id, row.digest, row.actor, failure, self.now)
+
+    def _refuse(self, submission: str, said: str, actor: str, failure: Failure, at: int) -> None:
+        refused = SubmissionRefused(submission=submission, digest=said, failure=failure, actor=actor)
+        self.consumed[submission] = self.settled[submission] = self.draft.write(refused, at)
 
     def commit(
         self,

@@ -71,14 +71,7 @@ class Calls:
         if wrong := _unknown(agent, call.name) if tool is None else problem(tool, call.arguments):
             return PlannedCall(plan=plan, verdict="reject", failure=wrong)
         assert tool is not None
-        plan = replace(
-            plan,
-            effect=tool.effect,
-            effect_key=_selected(tool, call.arguments),
-            exclusive=tool.exclusive,
-            reconcile=tool.reconcile is not None,
-            ask_when_uncertain=tool.on_uncertain == "ask",
-        )
+        plan = _planned(plan, tool, call.arguments)
         ruling = rulings.get(call.id, Allow()) if agent.policy.is_callable else agent.policy.static(call.name)
         if isinstance(ruling, Deny):
             words = "not executed: the policy denies it" + (f": {ruling.reason}" if ruling.reason else "")
@@ -108,9 +101,11 @@ class Calls:
                 batch.apply(AttemptEnded(operation=item.id, attempt=0, status="failed", failure=wrong, at=batch.now))
             elif tool is not None:
                 plan = item.plan
-                if item.edited:
-                    plan = plans[item.id] = replace(plan, effect_key=_selected(tool, arguments))
                 if item.attempt == 0:
+                    # What the tool is now decides, where its definition or a person changed something since the call was planned.
+                    plan = _planned(plan, tool, arguments)
+                    if plan != item.plan:
+                        plans[item.id] = plan
                     await self._guard(batch, ledger, item.id, plan, tool)
         if len(batch.entries) > before:
             return True
@@ -170,6 +165,17 @@ def _granted(checkpoint: Checkpoint, plan: Plan) -> bool:
 def _unknown(agent: Agent, name: str) -> Failure:
     known = ", ".join(tool.name for tool in agent.tools) or "none"
     return Failure(code="unknown_tool", message=f"there is no tool {name!r}; available: {known}")
+
+
+def _planned(plan: Plan, tool: Tool, arguments: Any) -> Plan:
+    return replace(
+        plan,
+        effect=tool.effect,
+        effect_key=_selected(tool, arguments),
+        exclusive=tool.exclusive,
+        reconcile=tool.reconcile is not None,
+        ask_when_uncertain=tool.on_uncertain == "ask",
+    )
 
 
 def _selected(tool: Tool, arguments: Any) -> str:

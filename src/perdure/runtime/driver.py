@@ -17,7 +17,7 @@ from ..agent.definition import compatible, describe, difference
 from ..core import canonical
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Checkpoint, due, phase
-from ..core.commands import Interrupt, PostMessage, SelectRoute
+from ..core.commands import Interrupt, PostMessage, ReportResult, SelectRoute
 from ..core.entries import (
     Failure,
     RequestRecord,
@@ -78,6 +78,7 @@ class Driver:
         self.feed = runtime.feed(session_id)
         self.router: Router = runtime.router(agent)
         self.interest = 0
+        self.errand = False
         self.error: Exception | None = None
         self.ran_a_turn = False
         self.forced = False
@@ -122,6 +123,7 @@ class Driver:
             late=self._late,
         )
         self._rulings: dict[str, Ruling] = {}
+        self._unfit: dict[str, Failure] = {}
         self._judging: asyncio.Task[None] | None = None
         self._stored: set[str] = set()
         self._stopping = False
@@ -130,17 +132,20 @@ class Driver:
     # ------------------------------------------------------------------------------------------------------------ the loop
 
     async def run(self) -> None:
-        """Advance until nothing is left to do and nobody is interested. Ends with the error that made it impossible to go on."""
+        """Advance while somebody is interested, or until what was taken up is done. Ends with the error that made it impossible to go on.
+
+        ``errand``: take up what there is, once, and end.
+        """
         try:
-            while self.held or not self._stopping:
+            while self.held or ((self.interest or self.errand) and not self._stopping):
                 state = await self.advance()
                 if state == "committed" and not self._waits_for_effects():
                     continue
-                if state in ("parked", "elsewhere") and not self.interest:
-                    return
                 if state in ("parked", "elsewhere"):
+                    self.errand = False
                     await self.runtime.look_for_results(self.session_id)
-                await self._wait(state)
+                if self.held or self.interest:
+                    await self._wait(state)
         except BaseException:
             self._abandon()
             raise
@@ -342,6 +347,10 @@ class Driver:
         now = max(self.clock.now(), head.now)
         batch = Batch(head, self.checkpoint, now=now)
         claim = None
+        # A result that somebody reported is a receipt, and known before anything is given up as lost.
+        for row in self._rows:
+            if row.kind == ReportResult.kind:
+                await self._take_control(batch, row)
         if not self.held:
             # What this process still holds is what its work left behind that ended with an error.
             claim = Claim(runner=self.runtime.runner_id, force=head.row.holder == self.runtime.runner_id)
@@ -352,14 +361,24 @@ class Driver:
             batch.blobs.update({blob.digest: blob for blob in blobs})
             batch.apply(report)
         for row in self._rows:
-            if is_control(row):
-                await take_control(batch, self.ledger, self._rows, decode_row(row))
-                promote_steers(batch, self._rows)
+            if row.submission_id in self._unfit:
+                batch.refuse(row, self._unfit[row.submission_id])
+            elif is_control(row) and row.submission_id not in batch.consumed:
+                batch.apply(TimePassed(at=row.at))
+                await self._take_control(batch, row)
         batch.apply(TimePassed(at=now))
         await self._sync(batch)
         await self._plan_calls(batch, fence)
         await self._go_on(batch, fence)
         return batch, claim
+
+    async def _take_control(self, batch: Batch, row: InboxRow) -> None:
+        try:
+            await take_control(batch, self.ledger, self._rows, decode_row(row))
+        except (LimitExceeded, StoreCorrupt) as error:
+            # One row that can't be used must not keep the others waiting for ever.
+            batch.refuse(row, Failure(code=error.code, message=str(error)))
+        promote_steers(batch, self._rows)
 
     async def _take_over(self, batch: Batch, head: Loaded) -> None:
         turn = self.checkpoint.turn
@@ -380,12 +399,18 @@ class Driver:
         reasons: tuple[str, ...] = changed if self.agent.on_change == "same" else ()
         if self.agent.on_change == "compatible":
             open_calls = [item for item in turn.tools if item.status != "ended"]
+            started = [item for item in open_calls if item.status in ("started", "unknown")]
             arguments = []
             for item in open_calls:
                 tool = self.agent.tool(item.plan.name)
                 if tool is not None:
                     arguments.append((tool, await self._calls.arguments(item, self.ledger)))
             reasons = compatible(old, self._definition, open_tools={item.plan.name for item in open_calls}, open_arguments=arguments)
+            reasons += tuple(
+                f"a call of {tool.name!r} that may have run was begun as {item.plan.effect}, and now it would be {tool.effect}"
+                for item in started
+                if (tool := self.agent.tool(item.plan.name)) is not None and tool.effect != item.plan.effect
+            )
         if reasons:
             raise DefinitionChanged(
                 f"the unfinished turn {turn.id} of {self.session_id!r} can't go on under this definition of {self.agent.name!r}: "
@@ -632,6 +657,12 @@ class Driver:
     def _shrink(self, error: LimitExceeded) -> None:
         """What is too large to keep becomes a failure that says so."""
         failure = Failure(code=error.code, message=str(error))
+        if not self._work.reports and self.checkpoint.turn is None:
+            begun = next((row for row in self._rows if not is_control(row) and row.submission_id not in self._unfit), None)
+            if begun is None:
+                raise error
+            self._unfit[begun.submission_id] = failure
+            return
         if not self._work.reports and self.checkpoint.turn is not None:
             self._work.reports = [(Fail(failure=failure, at=self.clock.now()), ())]
             return

@@ -75,8 +75,8 @@ class Ledger:
         key = b""
         if operation is None or operation.status == "ended":
             operation = Operation(id=command.operation, plan=Plan(kind="tool"))
-            for row in self._unsettled:
-                found = await self.receipt(row.seq)
+            for row in (*(row for row in batch.effects if row.state == "uncertain"), *self._unsettled):
+                found = await self.receipt(row.seq, batch)
                 if (found.operation, found.attempt) == (command.operation, command.attempt):
                     receipt, key = found, row.effect_key
                     response = found.parts[0] if found.parts else None

@@ -7,15 +7,17 @@ import logging
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import suppress
+from contextvars import Context
 from types import TracebackType
 from typing import Any
 
 from ..agent import Agent
 from ..core.checkpoint import decode as decode_checkpoint
 from ..core.checkpoint import phase
-from ..core.entries import Identity, TurnEnded
+from ..core.entries import Identity, QueueChanged, SubmissionRefused, TurnEnded
 from ..core.errors import (
     CapacityExceeded,
+    Fenced,
     InvalidAgent,
     PerdureError,
     RuntimeClosed,
@@ -28,8 +30,8 @@ from ..core.errors import (
 from ..models.base import Model
 from ..models.resolve import resolve
 from ..models.router import Router
-from ..store.base import Store
-from .batch import Batch
+from ..store.base import Catalogue, Store
+from .batch import Batch, parked
 from .clock import Clock, SystemClock
 from .driver import Driver
 from .feed import Event, Feed, Watch
@@ -42,6 +44,9 @@ from .stores import store_at
 __all__ = ["Runtime", "open"]
 
 _log = logging.getLogger("perdure.runtime")
+
+FAULT_PAUSE_MS = 30_000
+"""How long a session is left alone whose work ended with a fault in the code."""
 
 NOTICE_DELAY = 0.002
 """How long a change of a session that this process holds may be its own before the inbox is read again (seconds)."""
@@ -189,12 +194,18 @@ class Runtime:
         if submission is None and session is not None:
             await self._refuse_unfinished(session_id)
         identity = identity or (Identity(owner=owner) if owner else None)
-        driver = await self.engage(check_id(session_id, "a session id"), agent)
-        try:
-            sent = await self.sessions.send(session_id, content, submission=submission, agent=agent.name, identity=identity, labels=labels)
-            return await self._result_of(session_id, sent.id, sent.duplicate)
-        finally:
-            self.disengage(driver)
+        submission = submission or uuid.uuid4().hex
+        while True:
+            driver = await self.engage(check_id(session_id, "a session id"), agent)
+            try:
+                sent = await self.sessions.send(
+                    session_id, content, submission=submission, agent=agent.name, identity=identity, labels=labels
+                )
+                return await self._result_of(driver, sent.id, sent.duplicate)
+            except Fenced:
+                _log.info("another process took %s over; waiting for it", session_id)
+            finally:
+                self.disengage(driver)
 
     def run_sync(self, agent: Agent, content: Input, **options: Any) -> Result:
         """`run` for code without an event loop: opens the runtime, runs, and closes it again. Raises `UsageError` inside a loop."""
@@ -218,7 +229,10 @@ class Runtime:
         identity: Identity | None = None,
         labels: dict[str, str] | None = None,
     ) -> AsyncIterator[Event]:
-        """`run` as events: deltas and entries, up to and with the end of the turn."""
+        """`run` as events: deltas and entries, up to and with the end of the turn.
+
+        Raises what `run` raises. Closing the generator only stops the watching.
+        """
         self.check_open()
         session_id = session or submission or uuid.uuid4().hex
         if submission is None and session is not None:
@@ -230,6 +244,9 @@ class Runtime:
                 yield event
                 if isinstance(event, TurnEnded) and event.submission == sent.id:
                     return
+                if isinstance(event, SubmissionRefused | QueueChanged) and event.submission == sent.id:
+                    # Raises what `run` would: the message was refused or withdrawn. A promoted one is neither.
+                    await self.sessions.result(session_id, sent.id)
 
     async def _refuse_unfinished(self, session_id: str) -> None:
         head = await self.store.load(check_id(session_id, "a session id"))
@@ -241,7 +258,8 @@ class Runtime:
                 hint="pass submission= to say which message is meant, or use runtime.session(…) to send one more",
             )
 
-    async def _result_of(self, session_id: str, submission: str, duplicate: bool) -> Result:
+    async def _result_of(self, driver: Driver, submission: str, duplicate: bool) -> Result:
+        session_id = driver.session_id
         waiter: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault((session_id, submission), set()).add(waiter)
         try:
@@ -249,11 +267,11 @@ class Runtime:
                 return stored
             task = self._tasks.get(session_id)
             if task is None:
-                return await self._stored_result(session_id, submission)
+                return await self._stored_result(driver, submission)
             both: list[asyncio.Future[Any]] = [waiter, task]
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if not waiter.done():
-                return await self._stored_result(session_id, submission)
+                return await self._stored_result(driver, submission)
             return waiter.result()
         finally:
             waiting = self._waiters.get((session_id, submission), set())
@@ -261,9 +279,11 @@ class Runtime:
             if not waiting:
                 self._waiters.pop((session_id, submission), None)
 
-    async def _stored_result(self, session_id: str, submission: str) -> Result:
+    async def _stored_result(self, driver: Driver, submission: str) -> Result:
         self.check_open()
-        stored = await self.sessions.result(session_id, submission)
+        stored = await self.sessions.result(driver.session_id, submission)
+        if stored is None and driver.error is not None:
+            raise driver.error
         if stored is None:
             raise RuntimeClosed("the runtime was closed before the turn ended", hint="run it again to go on")
         return stored
@@ -301,7 +321,7 @@ class Runtime:
     async def _recover_quietly(self, session_id: str, by_name: dict[str, Agent]) -> None:
         try:
             await self._recover_one(session_id, by_name, force=False)
-        except PerdureError as error:
+        except Exception as error:
             _log.warning("the session %s can't go on: %s", session_id, error)
 
     async def _recover_one(self, session_id: str, by_name: dict[str, Agent], force: bool) -> list[str]:
@@ -314,8 +334,8 @@ class Runtime:
             return [session_id]
         driver = await self.engage(session_id, agent, force=force)
         task = self._tasks.get(session_id)
+        driver.errand = True
         self.disengage(driver)
-        driver.notice()
         if task is not None:
             await asyncio.wait([task])
         if driver.error is not None:
@@ -348,7 +368,9 @@ class Runtime:
             driver = self._drivers[session_id] = Driver(self, session_id, agent)
             driver.forced = force
             driver.interest = 1
-            self._tasks[session_id] = asyncio.create_task(self._drive(driver), name=f"perdure {session_id}")
+            # Its own context: what the caller's context variables say must not reach the turns of others.
+            drive = self._drive(driver)
+            self._tasks[session_id] = asyncio.create_task(drive, name=f"perdure {session_id}", context=Context())
         else:
             driver.interest += 1
         return driver
@@ -379,10 +401,33 @@ class Runtime:
                 waiter.set_exception(error)
             if not waiting:
                 _log.warning("the work on %s ended: %s", session_id, error)
+            if not isinstance(error, Fenced) and not self.closed:
+                self.keep(asyncio.create_task(self._let_go(session_id, isinstance(error, PerdureError))))
         finally:
             self._drivers.pop(session_id, None)
             self._tasks.pop(session_id, None)
             self._forget_feed(session_id)
+
+    async def _let_go(self, session_id: str, expected: bool) -> None:
+        """Release what a failed driver still holds, so that others need not wait for the end of this process."""
+        pause = 500
+        while not self.closed:
+            try:
+                head = await self.store.load(session_id)
+                if head is None or head.row.holder != self.runner_id or session_id in self._drivers:
+                    return
+                checkpoint = decode_checkpoint(head.row.checkpoint)
+                status, wake_at = parked(checkpoint, await self.store.inbox(head.row.no), head.now)
+                if wake_at is not None and not expected:
+                    # A fault in the code would meet the next one at once.
+                    wake_at = max(wake_at, head.now + FAULT_PAUSE_MS)
+                listed = Catalogue(status=status, wake_at=wake_at, title=checkpoint.title, labels=checkpoint.labels, agent=checkpoint.agent)
+                await self.store.release(head.row.no, self.runner_id, head.row.fence, listed)
+                return
+            except PerdureError as error:
+                _log.info("%s could not be let go yet: %s", session_id, error)
+            await self.clock.sleep_until(self.clock.now() + pause)
+            pause = min(pause * 2, 30_000)
 
     def router(self, agent: Agent) -> Router:
         """The routes of an agent. Raises `UnknownModel`, or `InvalidAgent` if there is none."""
