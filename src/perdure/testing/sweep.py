@@ -139,11 +139,13 @@ class Scenario:
 
 @dataclass
 class Report:
-    """What a sweep did. ``points`` are those of the undisturbed run, ``runs`` how many disturbed runs there were."""
+    """What a sweep did. ``points`` are those of the undisturbed run, ``runs`` how many disturbed runs there were, ``missed`` how many of
+    them ended before they came to their point, ``hit`` at what kinds of points processes died."""
 
     scenario: str
     points: list[Point]
     runs: int = 0
+    missed: int = 0
     hit: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
@@ -194,8 +196,11 @@ async def _disturb(scenario: Scenario, medium: Medium, deaths: tuple[int, ...], 
     differences = [ending.differences(one) for one in allowed]
     if all(differences):
         problems = [*problems, *sorted(differences, key=len)[0]]
-    if len(stage.losses) < min(1, len(deaths)):
-        problems.append("nobody died")
+    if not stage.losses:
+        # Threads take turns as they like, so that several processes on one file don't always pass as many points.
+        report.missed += 1
+        if medium != "sqlite" or not scenario.actors:
+            problems.append("nobody died")
     if problems:
         report.failures.append(f"died {where} (points {deaths}):\n  " + "\n  ".join(problems))
     return len(stage.visited[-1]) if len(stage.losses) == len(deaths) else 0

@@ -23,8 +23,8 @@ async def test_every_seed_ends_well(first: int) -> None:
     for seed in SHORT[SHORT.index(first) :][:8]:
         happened += (await simulate(seed)).happened
     if not CHOSEN:
-        for kind in ("death before commit", "death after commit", "error after commit", "error before send", "pause", "recovered"):
-            assert happened[kind], f"eight seeds without a {kind} prove little"
+        for kind in ("death", "error before", "error after", "pause", "recovered", "answer"):
+            assert any(name.startswith(kind) for name in happened), f"eight seeds without a single {kind} prove little"
 
 
 @pytest.mark.long
