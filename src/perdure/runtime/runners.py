@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import uuid
+from collections.abc import Awaitable, Callable
 
 from ..core.errors import StoreError
 from ..store.base import Runner, Store
@@ -20,14 +21,16 @@ _log = logging.getLogger("perdure.runtime")
 class Heartbeat:
     """Registers the process when it first wants to hold a session, and renews its lease three times as often as it would run out.
 
-    A beat that fails is tried again at the next one: fences, not leases, protect the data.
+    A beat that fails is tried again at the next one: fences, not leases, protect the data. ``after`` is called behind every one that
+    succeeds.
     """
 
-    def __init__(self, store: Store, clock: Clock, lease_ms: int) -> None:
+    def __init__(self, store: Store, clock: Clock, lease_ms: int, after: Callable[[], Awaitable[None]]) -> None:
         self.runner_id = uuid.uuid4().hex
         self._store = store
         self._clock = clock
         self._lease_ms = lease_ms
+        self._after = after
         self._agents: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._registering = asyncio.Lock()
@@ -54,6 +57,7 @@ class Heartbeat:
             await self._clock.sleep_until(self._clock.now() + self._lease_ms // 3)
             try:
                 await self._beat()
+                await self._after()
             except StoreError as error:
                 _log.warning("the lease could not be renewed: %s", error)
 

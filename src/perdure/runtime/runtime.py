@@ -30,7 +30,7 @@ from ..core.errors import (
 from ..models.base import Model
 from ..models.resolve import resolve
 from ..models.router import Router
-from ..store.base import Catalogue, Store
+from ..store.base import Catalogue, Loaded, Store
 from .batch import Batch, parked
 from .clock import Clock, SystemClock
 from .driver import Driver
@@ -103,7 +103,8 @@ class Runtime:
         self.sessions = Sessions(self)
         self._default_model = model
         self._routers: dict[str, Router] = {}
-        self._heartbeat = Heartbeat(store, self.clock, round(lease * 1000))
+        self._heartbeat = Heartbeat(store, self.clock, round(lease * 1000), self._let_go)
+        self._left_behind: dict[str, bool] = {}
         self._drivers: dict[str, Driver] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._feeds: dict[str, Feed] = {}
@@ -402,32 +403,33 @@ class Runtime:
             if not waiting:
                 _log.warning("the work on %s ended: %s", session_id, error)
             if not isinstance(error, Fenced) and not self.closed:
-                self.keep(asyncio.create_task(self._let_go(session_id, isinstance(error, PerdureError))))
+                self._left_behind[session_id] = isinstance(error, PerdureError)
+                self.keep(asyncio.create_task(self._let_go()))
         finally:
             self._drivers.pop(session_id, None)
             self._tasks.pop(session_id, None)
             self._forget_feed(session_id)
 
-    async def _let_go(self, session_id: str, expected: bool) -> None:
-        """Release what a failed driver still holds, so that others need not wait for the end of this process."""
-        pause = 500
-        while not self.closed:
+    async def _let_go(self) -> None:
+        """Release what failed drivers still hold, so that others need not wait for the end of this process; again with every heartbeat."""
+        for session_id, expected in [*self._left_behind.items()]:
             try:
                 head = await self.store.load(session_id)
-                if head is None or head.row.holder != self.runner_id or session_id in self._drivers:
-                    return
-                checkpoint = decode_checkpoint(head.row.checkpoint)
-                status, wake_at = parked(checkpoint, await self.store.inbox(head.row.no), head.now)
-                if wake_at is not None and not expected:
-                    # A fault in the code would meet the next one at once.
-                    wake_at = max(wake_at, head.now + FAULT_PAUSE_MS)
-                listed = Catalogue(status=status, wake_at=wake_at, title=checkpoint.title, labels=checkpoint.labels, agent=checkpoint.agent)
-                await self.store.release(head.row.no, self.runner_id, head.row.fence, listed)
-                return
+                if head is not None and head.row.holder == self.runner_id and session_id not in self._drivers:
+                    await self._release(head, expected)
             except PerdureError as error:
                 _log.info("%s could not be let go yet: %s", session_id, error)
-            await self.clock.sleep_until(self.clock.now() + pause)
-            pause = min(pause * 2, 30_000)
+                continue
+            self._left_behind.pop(session_id, None)
+
+    async def _release(self, head: Loaded, expected: bool) -> None:
+        checkpoint = decode_checkpoint(head.row.checkpoint)
+        status, wake_at = parked(checkpoint, await self.store.inbox(head.row.no), head.now)
+        if wake_at is not None and not expected:
+            # A fault in the code would meet the next one at once.
+            wake_at = max(wake_at, head.now + FAULT_PAUSE_MS)
+        listed = Catalogue(status=status, wake_at=wake_at, title=checkpoint.title, labels=checkpoint.labels, agent=checkpoint.agent)
+        await self.store.release(head.row.no, self.runner_id, head.row.fence, listed)
 
     def router(self, agent: Agent) -> Router:
         """The routes of an agent. Raises `UnknownModel`, or `InvalidAgent` if there is none."""
