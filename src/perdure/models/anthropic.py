@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..core.errors import MissingKey, ProviderError, UsageError
+from ..core.errors import ProviderError, UsageError
 from ..core.messages import Message, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, Uri
 from ..core.usage import Usage
 from .base import Delta, Finish, ModelOutput, ModelRequest, ReasoningDelta, TextDelta
@@ -89,17 +89,9 @@ class Anthropic(RemoteModel):
     def _answer(self, request: ModelRequest) -> Answer:
         return _MessagesAnswer(self)
 
-    def _open(self, sdk: Any) -> Any:
-        # The package also finds keys in profiles and workload identities, so it is asked, and not the environment.
-        options: dict[str, Any] = {"api_key": self._api_key, "base_url": self._base_url, "max_retries": 0}
-        if self._timeout is not None:
-            options["timeout"] = self._timeout
-        client = sdk.AsyncAnthropic(**options)
-        if not (client.api_key or client.auth_token or getattr(client, "credentials", None) or getattr(client, "_token_cache", None)):
-            raise MissingKey(
-                f"no key for the model {self._name!r}: ANTHROPIC_API_KEY is not set", hint="set ANTHROPIC_API_KEY or pass api_key="
-            )
-        return client
+    def _has_key(self, client: Any) -> bool:
+        # The package also finds keys in profiles and workload identities.
+        return any(getattr(client, place, None) for place in ("api_key", "auth_token", "credentials", "_token_cache"))
 
     def _fault(self, error: Mapping[str, Any], *, status: int | None, retry_after: float | None) -> ProviderError:
         kind = str(error.get("type") or "")

@@ -189,9 +189,9 @@ class RemoteModel(ABC):
 
     def check(self) -> None:
         """Whether a call could be made from here. Raises `MissingExtra` or `MissingKey`; asks no provider."""
-        self._sdk()
-        if self._given is None:
-            self._check_key()
+        sdk = self._sdk()
+        if self._given is None and self._own is None:
+            self._open(sdk)
 
     def _sdk(self) -> Any:
         try:
@@ -199,11 +199,6 @@ class RemoteModel(ABC):
         except ImportError:
             hint = f"pip install 'perdure[{self._package}]'"
             raise MissingExtra(f"the model {self._name!r} needs the package {self._package!r}", hint=hint) from None
-
-    def _check_key(self) -> None:
-        if not (self._api_key or any(os.environ.get(variable) for variable in self._key_variables)):
-            hint = f"set {self._key_variables[0]} or pass api_key="
-            raise MissingKey(f"no key for the model {self._name!r}: {self._key_variables[0]} is not set", hint=hint)
 
     def _connect(self) -> tuple[Any, Any]:
         sdk = self._sdk()
@@ -216,11 +211,25 @@ class RemoteModel(ABC):
         return sdk, self._own
 
     def _open(self, sdk: Any) -> Any:
-        self._check_key()
         options: dict[str, Any] = {"api_key": self._api_key, "base_url": self._base_url, "max_retries": 0}
         if self._timeout is not None:
             options["timeout"] = self._timeout
-        return getattr(sdk, self._client_class)(**options)
+        try:
+            client = getattr(sdk, self._client_class)(**options)
+        except getattr(sdk, self._client_class.removeprefix("Async") + "Error") as error:
+            # Newer packages refuse to make a client without any.
+            raise self._without_key() from error
+        if not self._has_key(client):
+            raise self._without_key()
+        return client
+
+    def _has_key(self, client: Any) -> bool:
+        """Whether a client that was just made has something to show to its provider. The package knows best where to look for keys."""
+        return bool(client.api_key)
+
+    def _without_key(self) -> MissingKey:
+        variable = self._key_variables[0]
+        return MissingKey(f"no key for the model {self._name!r}: {variable} is not set", hint=f"set {variable} or pass api_key=")
 
     def _fail(self, sdk: Any, error: Exception, *, reading: bool = False) -> NoReturn:
         failure = self._failure(sdk, error, reading=reading)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 __all__ = ["Clock", "SystemClock"]
+
+LONGEST_SLEEP = 60.0
+"""After so many seconds the wall clock is looked at again."""
 
 
 class Clock(Protocol):
@@ -16,16 +20,21 @@ class Clock(Protocol):
         """The time now."""
 
     async def sleep_until(self, at: int) -> None:
-        """Return when ``now() >= at``."""
+        """Return when ``now() >= at``, or once the time that was left until then has passed."""
 
 
 class SystemClock:
-    """The machine's wall clock."""
+    """The machine's wall clock. How long something takes is measured with the monotonic one; both in nanoseconds."""
+
+    def __init__(self, *, wall: Callable[[], int] = time.time_ns, monotonic: Callable[[], int] = time.monotonic_ns) -> None:
+        self._wall = wall
+        self._monotonic = monotonic
 
     def now(self) -> int:
-        return time.time_ns() // 1_000_000
+        return self._wall() // 1_000_000
 
     async def sleep_until(self, at: int) -> None:
-        # The wall clock may be moved while we sleep.
-        while (left := at - self.now()) > 0:  # noqa: ASYNC110
-            await asyncio.sleep(min(left, 60_000) / 1000)
+        # The wall clock may be moved while we sleep: set back it delays nothing, set forward it is noticed within a minute.
+        end = self._monotonic() + (at - self.now()) * 1_000_000
+        while self.now() < at and (left := end - self._monotonic()) > 0:  # noqa: ASYNC110
+            await asyncio.sleep(min(left / 1_000_000_000, LONGEST_SLEEP))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeAlias
+from contextlib import suppress
+from typing import Any, TypeAlias, get_args
 
 import msgspec
 
@@ -13,24 +15,42 @@ from ..agent import Agent
 from ..core import canonical
 from ..core.checkpoint import CALLS_LIMIT, Operation
 from ..core.entries import Failure
-from ..core.errors import InvalidModelOutput, LimitExceeded, NotCanonical, PerdureError, ProviderError
+from ..core.errors import InvalidModelOutput, LimitExceeded, NotCanonical, PerdureError, ProviderError, StoreError
 from ..core.messages import Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, set_aside
 from ..core.reports import AttemptEnded, Fail, Reconciled
 from ..core.rules import idempotency_key
-from ..models.base import Delta, Model, ModelOutput, ModelRequest, TextDelta
+from ..core.usage import Usage
+from ..models.base import Delta, Finish, Model, ModelOutput, ModelRequest, ReasoningDelta, TextDelta
 from ..store.base import StoredBlob
 from ..tools.context import ToolContext
 from ..tools.tool import ArgumentsInvalid, Done, NotDone, ResultInvalid, Tool, ToolCancelled, ToolError, Unknown
 from . import tokens
 from .clock import Clock
 
-__all__ = ["OUTPUT_LIMIT", "Outcome", "Performer", "keep_parts"]
+__all__ = ["OUTPUT_LIMIT", "Outcome", "Performer", "asked_to_stop", "keep_parts"]
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
 """The longest answer of a model, or result of a tool, that is kept (bytes)."""
 
 RECONCILE_SECONDS = 60.0
 """How long a tool without a timeout of its own may take to tell what became of a call."""
+
+CLOSE_SECONDS = 5.0
+"""How long a model may take to close its stream before nobody waits for it any more."""
+
+LONGEST_SECONDS = 10 * 365 * 86_400
+"""A timeout that is longer is as good as none, and no clock has to count it."""
+
+LONGEST_HINT_SECONDS = 86_400
+"""A provider that asks for a longer pause isn't believed."""
+
+MESSAGE_LIMIT = 2_000
+"""The most that is kept of what somebody else said about a failure (characters)."""
+
+NAME_LIMIT = 200
+"""The longest name that is taken from somebody else (characters)."""
+
+_FINISHES = get_args(Finish)
 
 Outcome: TypeAlias = tuple[AttemptEnded | Reconciled | Fail, tuple[StoredBlob, ...]]
 Late: TypeAlias = Callable[[str, int, Any, bool], None]
@@ -53,8 +73,17 @@ def keep_parts(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], tuple[StoredB
     return tuple(kept), tuple(blobs)
 
 
+def asked_to_stop() -> bool:
+    """Whether somebody cancelled the running task. Without that a `CancelledError` is an accident of the code that raised it."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class Performer:
-    """Runs the effects of one session. Each method returns a report for the decider, whatever happens; it never raises."""
+    """Runs the effects of one session. Each method returns a report for the decider, whatever the effect does.
+
+    What it doesn't expect it raises, and `unexpected` makes a report of that; an error of the store is never one of the effect.
+    """
 
     def __init__(self, *, session_id: str, store_id: str, secret: bytes, clock: Clock, deltas: Callable[[Delta], None], late: Late) -> None:
         self.owner = ""
@@ -74,24 +103,31 @@ class Performer:
         try:
             output = await self._stream(operation, model, request, written)
             parts, blobs = keep_parts(_checked(output))
+            group = _plain(model.group, "the group of a model")
         except asyncio.CancelledError:
-            return self._model_ended(operation, "cancelled", Failure(code="interrupted"), written), ()
+            if asked_to_stop():
+                return self._model_ended(operation, "cancelled", Failure(code="interrupted"), written), ()
+            # Nobody asked for it, so it counts as an attempt that failed.
+            message = "the model ended with a cancellation of its own"
+            _log.warning("%s: %s", operation.id, message)
+            failure = Failure(code="model_cancelled_itself", message=message, retryable=True)
+            return self._model_ended(operation, "failed", failure, written, fallback), ()
+        except StoreError:
+            raise
         except ProviderError as error:
-            hint = None if error.retry_after is None else round(error.retry_after * 1000)
             status = error.facts.get("status")
             failure = Failure(
                 code=error.code,
-                message=str(error),
+                message=_said(error),
                 retryable=error.retryable,
-                status=status if isinstance(status, int) else None,
-                retry_after=hint,
+                status=status if type(status) is int and 0 <= status < 1_000 else None,
+                retry_after=_pause(error.retry_after),
             )
-            report = self._model_ended(operation, "failed", failure, written)
-            return msgspec.structs.replace(report, retryable=error.retryable, retry_after=hint, fallback=fallback), ()
+            return self._model_ended(operation, "failed", failure, written, fallback), ()
         except PerdureError as error:
-            return self._model_ended(operation, "failed", Failure(code=error.code, message=str(error)), written), ()
-        except Exception as error:
-            _log.exception("the model %s raised what no model should", model.name)
+            return self._model_ended(operation, "failed", Failure(code=error.code, message=_said(error)), written), ()
+        except BaseException as error:
+            _log.exception("the model of %s raised what no model should", operation.id)
             return self._model_ended(operation, "failed", Failure(code="model_error", message=_words(error)), written), ()
         return (
             AttemptEnded(
@@ -101,8 +137,8 @@ class Performer:
                 parts=parts,
                 finish=output.finish,
                 usage=output.usage,
-                model=output.model,
-                group=model.group,
+                model=_said(output.model, NAME_LIMIT),
+                group=group,
                 at=self._clock.now(),
             ),
             blobs,
@@ -114,30 +150,46 @@ class Performer:
         index = 0
         try:
             async for item in stream:
+                if output is not None:
+                    raise InvalidModelOutput("the model's stream went on after its answer")
                 if isinstance(item, ModelOutput):
                     output = item
                     continue
+                if not isinstance(item, TextDelta | ReasoningDelta) or not isinstance(item.text, str):
+                    raise InvalidModelOutput("the model's stream holds something that is neither text nor an answer")
                 if isinstance(item, TextDelta):
                     written.append(item.text)
                 self._deltas(msgspec.structs.replace(item, operation=operation.id, attempt=operation.attempt, index=index))
                 index += 1
         finally:
-            close = getattr(stream, "aclose", None)
-            if close is not None:
-                await close()
+            await _close(stream)
         if output is None:
             raise InvalidModelOutput("the model's stream ended without an answer")
         return output
 
-    def _model_ended(self, operation: Operation, status: Any, failure: Failure, written: list[str]) -> AttemptEnded:
+    def _model_ended(self, operation: Operation, status: Any, failure: Failure, written: list[str], fallback: str = "") -> AttemptEnded:
         return AttemptEnded(
             operation=operation.id,
             attempt=operation.attempt,
             status=status,
             failure=failure,
-            partial="".join(written)[: OUTPUT_LIMIT // 64],
+            partial=_said("".join(written), OUTPUT_LIMIT // 64),
+            retryable=failure.retryable,
+            retry_after=failure.retry_after,
+            fallback=fallback,
             at=self._clock.now(),
         )
+
+    def unexpected(self, operation: Operation, error: BaseException) -> Outcome:
+        """What an effect comes to if nothing is known but what was raised on its way."""
+        if operation.status == "unknown":
+            return Reconciled(operation=operation.id, outcome="unknown", at=self._clock.now()), ()
+        failure = Failure(code=error.code if isinstance(error, PerdureError) else "unexpected", message=_words(error))
+        if operation.plan.kind == "model":
+            return self._model_ended(operation, "failed", failure, []), ()
+        if operation.plan.effect == "external":
+            return self.stopped(operation, failure), ()
+        return self._responded(operation, "failed", failure.message, is_error=True, failure=failure)
 
     async def tool(self, operation: Operation, agent: Agent, tool: Tool, arguments: Any) -> Outcome:
         """One tool call. Cancelling it cancels an async tool and waits for its end; a sync one goes on, and its end is reported late."""
@@ -145,15 +197,14 @@ class Performer:
         try:
             bound = tool.check(arguments)
         except ArgumentsInvalid as error:
-            return self._responded(operation, "failed", str(error), is_error=True, failure=Failure(code="invalid_arguments"))
+            return self._responded(operation, "failed", _said(error, None), is_error=True, failure=Failure(code="invalid_arguments"))
+        seconds = None if tool.timeout is None else min(tool.timeout, LONGEST_SECONDS)
         running = tool.start(context, bound)
         ended = running.ended
-        timer = (
-            None if tool.timeout is None else asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + round(tool.timeout * 1000)))
-        )
+        timer = None if seconds is None else asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + round(seconds * 1000)))
         try:
             await asyncio.wait([ended] if timer is None else [ended, timer], return_when=asyncio.FIRST_COMPLETED)
-            stopped = Failure(code="timeout", message=f"no result within {tool.timeout} s")
+            stopped = Failure(code="timeout", message=f"no result within {seconds} s")
         except asyncio.CancelledError:
             stopped = Failure(code="interrupted", message="interrupted")
         finally:
@@ -162,7 +213,9 @@ class Performer:
         if not ended.done():
             running.cancel()
             if tool.is_async:
-                await asyncio.wait([ended], timeout=self.CANCEL_GRACE)
+                # A second cancellation doesn't make what began something that never ran.
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([ended], timeout=self.CANCEL_GRACE)
         if not ended.done() or isinstance(_error(ended), ToolCancelled):
             if not running.done and tool.effect == "external":
                 running.late.add_done_callback(lambda ended: self._ended_late(operation, ended))
@@ -183,11 +236,10 @@ class Performer:
             case None:
                 return self._responded(operation, "succeeded", ended.result(), is_error=False)
             case ResultInvalid():
-                return self._responded(operation, "succeeded", f"the tool ran, but its result can't be kept: {error}", is_error=True)
+                return self._responded(operation, "succeeded", f"the tool ran, but its result can't be kept: {_said(error)}", is_error=True)
             case ToolError():
-                return self._responded(
-                    operation, "failed", str(error), is_error=True, failure=Failure(code="tool_error", message=str(error))
-                )
+                failure = Failure(code="tool_error", message=_said(error))
+                return self._responded(operation, "failed", _said(error, None), is_error=True, failure=failure)
         _log.warning("the tool %s raised %s", tool.name, _words(error))
         failure = Failure(code="tool_raised", message=_words(error))
         if tool.effect == "external":
@@ -219,7 +271,7 @@ class Performer:
         if error is None:
             self._late(operation.id, operation.attempt, ended.result(), False)
         elif isinstance(error, ToolError):
-            self._late(operation.id, operation.attempt, str(error), True)
+            self._late(operation.id, operation.attempt, _said(error, None), True)
 
     async def reconcile(self, operation: Operation, agent: Agent, tool: Tool | None, arguments: Any) -> Outcome:
         """Ask a tool what became of an attempt. It only reads, so it may be asked again."""
@@ -243,7 +295,7 @@ class Performer:
     async def _within(self, seconds: float, asking: Coroutine[Any, Any, Done | NotDone | Unknown]) -> Done | NotDone | Unknown:
         """An answer that doesn't come in time is none."""
         asked = asyncio.ensure_future(asking)
-        timer = asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + round(seconds * 1000)))
+        timer = asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + round(min(seconds, LONGEST_SECONDS) * 1000)))
         try:
             await asyncio.wait([asked, timer], return_when=asyncio.FIRST_COMPLETED)
             return asked.result() if asked.done() else Unknown()
@@ -266,26 +318,61 @@ class Performer:
         )
 
 
+async def _close(stream: Any) -> None:
+    """Close a model's stream. Its outcome is known by now, and nothing that happens here changes it."""
+    try:
+        close = getattr(stream, "aclose", None)
+        if close is None:
+            return
+        # In a task of its own: one that ignores its cancellation is left behind.
+        closing = asyncio.ensure_future(close())
+    except Exception:
+        _log.exception("a model's stream can't be closed")
+        return
+    closing.add_done_callback(_closed)
+    try:
+        if not (await asyncio.wait([closing], timeout=CLOSE_SECONDS))[0]:
+            _log.warning("a model's stream was not closed within %s s", CLOSE_SECONDS)
+    finally:
+        closing.cancel()
+
+
+def _closed(closing: asyncio.Future[Any]) -> None:
+    if not closing.cancelled() and (error := closing.exception()) is not None:
+        _log.warning("closing a model's stream raised %s", _words(error))
+
+
 def _checked(output: ModelOutput) -> tuple[Part, ...]:
-    """An answer that can be kept and understood, or `InvalidModelOutput` / `LimitExceeded`."""
-    if output.usage is not None and any((count or 0) < 0 for count in msgspec.structs.astuple(output.usage)):
-        raise InvalidModelOutput("the model claims to have used less than nothing")
+    """An answer that can be kept and understood, or `InvalidModelOutput` / `LimitExceeded`.
+
+    Nothing checks types when such an object is made, and what the journal once holds has to be read again.
+    """
+    if not isinstance(output.model, str):
+        raise InvalidModelOutput(f"the model's name is a {type(output.model).__name__}")
+    if not isinstance(output.finish, str) or output.finish not in _FINISHES:
+        raise InvalidModelOutput(f"an answer can't finish with {_said(output.finish, NAME_LIMIT)!r}")
+    if output.usage is not None:
+        _checked_usage(output.usage)
+    if not isinstance(output.parts, tuple | list):
+        raise InvalidModelOutput(f"the parts of an answer are a {type(output.parts).__name__}")
     seen: set[str] = set()
     calls = 0
     for part in output.parts:
-        match part:
-            case ToolCall():
-                calls += 1
-                if not part.id or part.id in seen:
-                    raise InvalidModelOutput(f"two calls, or one without a name of its own, have the id {part.id!r}")
-                seen.add(part.id)
-                _checked_json(part.arguments, "arguments")
-            case Private():
-                _checked_json(part.data, "private data")
-            case Text() | Reasoning():
-                _checked_json(part.content, "text")
-            case _:
-                raise InvalidModelOutput(f"an answer can't hold a part of type {type(part).__name__}")
+        kind = type(part)
+        if kind is Text or kind is Reasoning:
+            _plain(part.content, "text")  # type: ignore[union-attr]
+        elif isinstance(part, ToolCall) and kind is ToolCall:
+            calls += 1
+            _plain(part.name, "the name of a tool")
+            if not _plain(part.id, "the id of a call") or part.id in seen:
+                raise InvalidModelOutput(f"two calls, or one without a name of its own, have the id {part.id!r}")
+            seen.add(part.id)
+            _checked_json(part.arguments, "arguments")
+        elif isinstance(part, Private) and kind is Private:
+            _plain(part.group, "the group of private data")
+            _checked_json(part.data, "private data")
+        else:
+            raise InvalidModelOutput(f"an answer can't hold a part of type {kind.__name__}")
     if calls > CALLS_LIMIT:
         raise LimitExceeded(f"{calls} tool calls in one answer; at most {CALLS_LIMIT} are taken", limit="calls")
     if (
@@ -294,14 +381,55 @@ def _checked(output: ModelOutput) -> tuple[Part, ...]:
         and not any(isinstance(part, Text) and part.content for part in output.parts)
     ):
         raise InvalidModelOutput("the model answered with nothing")
-    return output.parts
+    return tuple(output.parts)
+
+
+def _checked_usage(usage: Usage) -> None:
+    if type(usage) is not Usage:
+        raise InvalidModelOutput(f"the usage of an answer is a {type(usage).__name__}")
+    for count in msgspec.structs.astuple(usage):
+        if count is None:
+            continue
+        if type(count) is not int:
+            raise InvalidModelOutput(f"the model counts its tokens with a {type(count).__name__}")
+        if count < 0:
+            raise InvalidModelOutput("the model claims to have used less than nothing")
+        if count >= canonical.MAX_INTEGER:
+            raise InvalidModelOutput("the model claims to have used more tokens than can be counted")
+
+
+def _plain(text: Any, what: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidModelOutput(f"{what} is a {type(text).__name__}")
+    _checked_json(text, what)
+    return text
 
 
 def _checked_json(value: Any, what: str) -> None:
     try:
         canonical.check(value, what)
     except NotCanonical as error:
-        raise InvalidModelOutput(str(error)) from error
+        raise InvalidModelOutput(_said(error)) from error
+
+
+def _said(what: object, limit: int | None = MESSAGE_LIMIT) -> str:
+    """What somebody else said, as text that can be stored: a surrogate pair becomes its character, a lone one a question mark."""
+    try:
+        text = str.__str__(str(what))
+    except Exception:
+        return f"({type(what).__name__}, which can't be put into words)"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text if limit is None else text[:limit]
+
+
+def _pause(hint: Any) -> int | None:
+    """The milliseconds that a provider asks to wait; None if that is no number."""
+    if not isinstance(hint, int | float) or (isinstance(hint, float) and math.isnan(hint)):
+        return None
+    return round(min(max(hint, 0), LONGEST_HINT_SECONDS) * 1000)
 
 
 def _error(ended: asyncio.Future[Any]) -> BaseException | None:
@@ -309,4 +437,4 @@ def _error(ended: asyncio.Future[Any]) -> BaseException | None:
 
 
 def _words(error: BaseException | None) -> str:
-    return f"{type(error).__name__}: {error}"[:2000]
+    return f"{type(error).__name__}: {_said(error)}"[:MESSAGE_LIMIT]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -11,6 +12,7 @@ import msgspec
 from ..agent import Agent
 from ..core.checkpoint import Checkpoint, Operation, due
 from ..core.entries import Failure
+from ..core.errors import StoreError
 from ..core.messages import StoredPart, ToolCallResponse, decode_part
 from ..core.reports import AttemptEnded, Reconciled
 from ..core.rules import NOT_EXECUTED
@@ -18,7 +20,7 @@ from ..models.base import ModelRequest
 from ..models.router import Router
 from .calls import Calls
 from .ledger import Ledger
-from .perform import Outcome, Performer
+from .perform import Outcome, Performer, asked_to_stop
 
 __all__ = ["Work"]
 
@@ -26,6 +28,8 @@ LETTING_GO_SECONDS = 10.0
 """How long what was cancelled may take to end before nobody waits for it any more."""
 
 Late: TypeAlias = Callable[[str, int, Any, bool], None]
+
+_log = logging.getLogger("perdure.runtime")
 
 
 class _Doing(NamedTuple):
@@ -37,7 +41,8 @@ class Work:
     """Makes what runs here what the checkpoint says should run. What ended stands in ``reports`` until it is committed.
 
     ``requests`` are the model requests of operations that were prepared here. ``wake`` is called whenever something ended; ``keep`` gets
-    the tasks that nobody here waits for any more, and ``late`` results that only another commit can take.
+    the tasks that nobody here waits for any more, and ``late`` results that only another commit can take. ``error`` is the store's
+    that kept something from being done: no outcome of what was to be done, but the end of whoever drives this.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Work:
         late: Late,
     ) -> None:
         self.reports: list[Outcome] = []
+        self.error: StoreError | None = None
         self.requests: dict[str, ModelRequest] = {}
         self._agent = agent
         self._router = router
@@ -86,12 +92,22 @@ class Work:
     async def _report(self, key: tuple[str, int, str], operation: Operation) -> None:
         try:
             outcome = await (self._reconcile(operation) if operation.status == "unknown" else self._perform(operation))
-        except asyncio.CancelledError:
-            # The performer turns a cancellation into an outcome; here nothing had begun.
-            if operation.status == "unknown":
-                self._doing.pop(key, None)
-                raise
-            outcome = self._performer.stopped(operation, Failure(code="interrupted", message=NOT_EXECUTED), began=False), ()
+        except StoreError as error:
+            self._doing.pop(key, None)
+            self.error = error
+            self._wake()
+            return
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and asked_to_stop():
+                # The performer turns a cancellation into an outcome; here nothing had begun.
+                if operation.status == "unknown":
+                    self._doing.pop(key, None)
+                    raise
+                outcome = self._performer.stopped(operation, Failure(code="interrupted", message=NOT_EXECUTED), began=False), ()
+            else:
+                # Without an outcome the session would wait for it for ever.
+                _log.exception("%s ended in a way that nobody expected", operation.id)
+                outcome = self._performer.unexpected(operation, error)
         if self._doing.pop(key, None) is not None:
             self.reports.append(outcome)
             self._wake()
