@@ -8,7 +8,7 @@ import msgspec
 
 from . import canonical
 from .entries import Decision
-from .errors import FormatUnknown
+from .errors import FormatUnknown, UsageError
 from .messages import Part
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "RevokeGrant",
     "SelectRoute",
     "Withdraw",
+    "checked",
     "decode",
     "digest",
     "encode",
@@ -142,6 +143,28 @@ def encode(command: Command) -> bytes:
 def digest(command: Command) -> str:
     """What makes two submissions the same: kind and body, whoever sent them and whenever."""
     return canonical.short_digest(command.kind, encode(command).decode())
+
+
+def checked(command: Command) -> Command:
+    """The command as whoever takes it up will read it. Raises `UsageError`, and names the field, where its stored form says something else.
+
+    Free-form values must have passed `canonical.check`.
+    """
+    for name in command.__struct_fields__:
+        value = getattr(command, name)
+        if isinstance(value, str):
+            canonical.check(value, name)
+    try:
+        read = decode(command.kind, encode(command), submission=command.submission, at=command.at, actor=command.actor)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at ")
+        field = place.strip("`").removeprefix("$.") or "a field"
+        raise UsageError(f"{field} is of a wrong type: {problem[:1].lower()}{problem[1:]}") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"a submission of kind {command.kind!r} can't be kept: {error}") from None
+    if read != command:
+        raise UsageError(f"a submission of kind {command.kind!r} would be read back as something else", hint="pass plain values")
+    return read
 
 
 def decode(kind: str, body: bytes, *, submission: str, at: int, actor: str) -> Command:

@@ -196,6 +196,8 @@ class Driver:
 
     async def advance(self) -> State:
         """At most one commit: everything that is known now, and the intents that follow from it."""
+        if self._work.error is not None:
+            raise self._work.error
         if not self.held:
             found = await self._find()
             if found is not None:
@@ -216,7 +218,7 @@ class Driver:
 
     async def _wait(self, state: State) -> None:
         until = self._next_moment(state)
-        if self._wake.is_set() or self._work.reports:
+        if self._wake.is_set() or self._work.reports or self._work.error is not None:
             self._wake.clear()
             return
         if until is None:

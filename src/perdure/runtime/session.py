@@ -55,7 +55,12 @@ class Session:
             self._runtime.known(head.row.no, self.id)
         self._unused = self._new_watch()
         if self._agent is not None:
-            self._driver = await self._runtime.engage(self.id, self._agent)
+            try:
+                self._driver = await self._runtime.engage(self.id, self._agent)
+            except BaseException:
+                watch, self._unused = self._unused, None
+                self._leave(watch)
+                raise
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

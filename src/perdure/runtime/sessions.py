@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import re
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +11,7 @@ import msgspec
 
 from ..core import canonical, commands
 from ..core import checkpoint as checkpoints
-from ..core.checkpoint import Checkpoint, Grant
+from ..core.checkpoint import Checkpoint, Grant, Operation
 from ..core.commands import (
     AddNote,
     Answer,
@@ -39,6 +39,7 @@ from ..core.entries import (
 )
 from ..core.errors import (
     InvalidMessage,
+    LimitExceeded,
     PerdureError,
     QueueFull,
     SessionNotFound,
@@ -49,7 +50,7 @@ from ..core.errors import (
     UsageError,
 )
 from ..core.journal import GENESIS, open_entry
-from ..core.messages import Message, Part, Text, ToolCall
+from ..core.messages import Blob, Message, Part, Text, ToolCall, Uri, decode_part
 from ..store.base import (
     AlreadyThere,
     Catalogue,
@@ -67,10 +68,10 @@ from ..store.base import (
 )
 from . import tokens
 from .batch import Batch, parked, seal_all
-from .context import CONTEXT_KINDS, Context
+from .context import CONTEXT_KINDS, Context, resolve_parts
 from .control import is_control, promote_steers, take_control
 from .ledger import Ledger
-from .perform import keep_parts
+from .perform import OUTPUT_LIMIT, keep_parts
 from .result import Result, result_of
 
 if TYPE_CHECKING:
@@ -89,7 +90,21 @@ ID_LIMIT = 512
 
 TITLE_LENGTH = 80
 
-ANSWERED_KINDS = ("turn_completed", "turn_aborted", "turn_failed", "turn_limited")
+WORDS_LIMIT = 1024
+"""The longest name of somebody who acts or writes (bytes)."""
+
+ABOUT_LIMIT = 8 * 1024
+"""The most that a session's title, labels and identity may have together (bytes)."""
+
+COMMAND_LIMIT = 900 * 1024
+"""The longest body of a command: the entry that takes it up holds little more, and is limited as well (bytes)."""
+
+RESULT_LIMIT = OUTPUT_LIMIT - 64 * 1024
+"""The longest reported result: with its call's id and name it must be a response that can be kept (bytes)."""
+
+DELIVERIES: tuple[Deliver, ...] = ("turn", "queue", "steer")
+
+SHA256 = re.compile("[0-9a-f]{64}")
 
 Input = str | Sequence[Part] | Part
 
@@ -151,24 +166,64 @@ def check_id(value: str, what: str) -> str:
 
 
 def parts_of(content: Input) -> tuple[Part, ...]:
-    """A message's parts. Raises `InvalidMessage` if it says nothing, or more than `MESSAGE_LIMIT` bytes."""
-    parts: tuple[Part, ...]
+    """A message's parts. Raises `InvalidMessage` if it says nothing, more than `MESSAGE_LIMIT` bytes, or what is no content."""
+    given: tuple[Any, ...]
     if isinstance(content, str):
-        parts = (Text(content),)
-    elif isinstance(content, msgspec.Struct):
-        parts = (content,)
+        given = (Text(content),)
+    elif isinstance(content, Sequence):
+        given = tuple(content)
     else:
-        parts = tuple(content)
-    for part in parts:
-        if not isinstance(part, msgspec.Struct) or type(part).__name__ not in ("Text", "Uri", "Blob"):
-            raise InvalidMessage(f"a message can't hold {type(part).__name__}", hint="pass text, or Text, Uri and Blob parts")
-        canonical.check(msgspec.to_builtins(part), "message")
+        given = (content,)
+    parts = tuple([_part(item) for item in given])
     if not any(not isinstance(part, Text) or part.content.strip() for part in parts):
         raise InvalidMessage("the message is empty", hint="say something")
     size = sum(len(part.content.encode()) for part in parts if isinstance(part, Text))
     if size > MESSAGE_LIMIT:
         raise InvalidMessage(f"the message has {size} bytes of text; at most {MESSAGE_LIMIT} are taken", hint="send a reference instead")
     return parts
+
+
+def _part(given: Any) -> Part:
+    """A part as it will be read back."""
+    if not isinstance(given, Text | Uri | Blob):
+        raise InvalidMessage(f"a message can't hold {type(given).__name__}", hint="pass text, or Text, Uri and Blob parts")
+    for field in given.__struct_fields__:
+        canonical.check(getattr(given, field), f"message.{field}")
+    try:
+        return decode_part(canonical.encode(given))
+    except msgspec.ValidationError as error:
+        raise InvalidMessage(f"a message can't hold this {type(given).__name__}: {error}") from None
+
+
+def _text(value: Any, what: str, limit: int = WORDS_LIMIT) -> str:
+    """Plain text of at most ``limit`` bytes. Raises `UsageError`."""
+    if not isinstance(value, str):
+        raise UsageError(f"{what} must be text, not {type(value).__name__}")
+    text: str = canonical.check(value, what)
+    if len(text.encode()) > limit:
+        raise UsageError(f"{what} is too long", hint=f"at most {limit} bytes")
+    return text
+
+
+def _keep(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], tuple[StoredBlob, ...]]:
+    try:
+        return keep_parts(parts)
+    except LimitExceeded as error:
+        raise InvalidMessage(f"the message is too long: {error.message}", hint="send a reference instead") from None
+
+
+def _checked(command: Command) -> Command:
+    """A command that can be kept, and taken up by whoever reads it. Raises `UsageError` or `InvalidMessage`."""
+    check_id(command.submission, "a submission id")
+    _text(command.actor, "actor")
+    if isinstance(command, Interrupt | Answer):
+        _text(command.reason, "reason", NOTE_LIMIT)
+    command = commands.checked(command)
+    size = 0 if isinstance(command, ReportResult) else len(commands.encode(command))
+    if size > COMMAND_LIMIT:
+        told = InvalidMessage if isinstance(command, PostMessage | EditMessage) else UsageError
+        raise told(f"a submission of kind {command.kind!r} with {size} bytes is too long", hint=f"at most {COMMAND_LIMIT} bytes are taken")
+    return command
 
 
 class Sessions:
@@ -200,32 +255,63 @@ class Sessions:
         it once; with another content it raises `SubmissionConflict`. Also raises `InvalidMessage`, `QueueFull`, `SessionArchived` and
         `SessionNotFound` (deleted).
         """
-        if deliver not in ("turn", "queue", "steer"):
+        check_id(session_id, "a session id")
+        if deliver not in DELIVERIES:
             raise UsageError(f"deliver={deliver!r} is unknown", hint='"turn", "queue" or "steer"')
-        parts, blobs = keep_parts(parts_of(content))
+        if not_before is not None and (type(not_before) is not int or not 0 <= not_before < canonical.MAX_INTEGER):
+            raise UsageError(f"not_before={not_before!r:.100} is no time", hint="milliseconds since 1970, as an int")
+        given = parts_of(content)
+        parts, blobs = _keep(given)
         # msgspec omits a default only where it is the very same object, and the digest must not depend on where the text came from.
-        deliver = sys.intern(deliver)  # type: ignore[assignment]
-        command = PostMessage(parts=parts, deliver=deliver, author=author, actor=actor, submission=_submission_id(submission))
-        create = self._new_session(session_id, agent, identity, labels, title if title is not None else _title(parts), actor)
+        deliver = DELIVERIES[DELIVERIES.index(deliver)]
+        command = _checked(
+            PostMessage(parts=parts, deliver=deliver, author=_text(author, "author"), actor=actor, submission=_submission_id(submission))
+        )
+        create = self._new_session(session_id, agent, identity, labels, title if title is not None else _title(parts))
+        await self._check_blobs(session_id, given)
         return await self._send(session_id, command, not_before=not_before, create=create, blobs=blobs)
 
-    def _new_session(
-        self, session_id: str, agent: str, identity: Identity | None, labels: dict[str, str] | None, title: str, actor: str
-    ) -> NewSession:
-        identity = identity or Identity()
-        for label, value in (labels or {}).items():
+    async def _check_blobs(self, session_id: str, parts: tuple[Part, ...]) -> None:
+        """Raises `InvalidMessage` for a blob that the session's tree doesn't hold."""
+        wanted = [part for part in parts if isinstance(part, Blob)]
+        head = await self._runtime.store.load(session_id) if wanted else None
+        for part in wanted:
+            known = SHA256.fullmatch(part.digest) is not None and head is not None
+            blob = await self._runtime.store.blob(head.row.root, part.digest) if known and head is not None else None
+            if blob is None or len(blob.data) != part.size:
+                raise InvalidMessage(
+                    f"{session_id!r} holds no content {part.digest[:12]!r} of {part.size} bytes",
+                    hint="a Blob refers to what is stored already; send a Uri, or the text itself",
+                )
+
+    def _new_session(self, session_id: str, agent: str, identity: Identity | None, labels: dict[str, str] | None, title: str) -> NewSession:
+        identity = Identity() if identity is None else identity
+        if not isinstance(identity, Identity):
+            raise UsageError(f"identity must be an Identity, not {type(identity).__name__}")
+        for field in identity.__struct_fields__:
+            _text(getattr(identity, field), f"identity.{field}", ABOUT_LIMIT)
+        labels = {} if labels is None else labels
+        if not isinstance(labels, dict):
+            raise UsageError(f"labels must be a dict, not {type(labels).__name__}")
+        for label, value in labels.items():
+            _text(label, "a label", ABOUT_LIMIT)
+            _text(value, f"the label {label[:40]!r}", ABOUT_LIMIT)
             if len(label) + len(value) > 1024:
                 raise UsageError(f"the label {label[:40]!r} is too long", hint="at most 1,024 characters with its value")
+        title = _text(title, "title", MESSAGE_LIMIT)[:TITLE_LENGTH]
+        size = len(canonical.encode([identity, labels, title]))
+        if size > ABOUT_LIMIT:
+            raise UsageError(f"title, labels and identity have {size} bytes", hint=f"at most {ABOUT_LIMIT} together")
         now = self._runtime.clock.now()
         entry = SessionCreated(
             seq=1,
             at=now,
             session_id=session_id,
             root=session_id,
-            agent=agent,
+            agent=_text(agent, "agent"),
             identity=identity,
-            title=title[:TITLE_LENGTH],
-            labels=labels or {},
+            title=title,
+            labels=dict(labels),
         )
         checkpoint = checkpoints.evolve(Checkpoint(), entry)
         return NewSession(
@@ -280,7 +366,8 @@ class Sessions:
         self, session_id: str, *, reason: str = "", turn: str = "", submission: str | None = None, actor: str = ""
     ) -> Submission:
         """Stop the session's running turn. The session stays usable. Raises `SessionNotFound`."""
-        return await self._control(session_id, Interrupt(turn=turn, reason=reason, submission=_submission_id(submission), actor=actor))
+        command = Interrupt(turn=_text(turn, "turn"), reason=reason, submission=_submission_id(submission), actor=actor)
+        return await self._control(session_id, command)
 
     async def answer(
         self,
@@ -302,7 +389,7 @@ class Sessions:
         if arguments is not None:
             if not isinstance(arguments, dict) or decision != "approve":
                 raise UsageError("arguments= is an object that goes with the decision to approve")
-            canonical.check(arguments, "arguments")
+            arguments = canonical.check(arguments, "arguments")
         if decision != "settle" and (result is not None or is_error):
             raise UsageError("a result goes with the decision to settle", hint='decision="settle"')
         if decision not in ("approve", "grant", "deny", "abort", "settle", "retry"):
@@ -341,21 +428,28 @@ class Sessions:
 
     async def edit(self, session_id: str, message: str, content: Input, *, submission: str | None = None, actor: str = "") -> Submission:
         """Give a waiting message another content, by its submission id; its place stays. Refused, in the journal, once it was delivered."""
-        parts, blobs = keep_parts(parts_of(content))
+        given = parts_of(content)
+        parts, blobs = _keep(given)
+        message = check_id(message, "a submission id")
+        command = _checked(EditMessage(message=message, parts=parts, submission=_submission_id(submission), actor=actor))
+        root = (await self._head(session_id)).row.root
+        await self._check_blobs(session_id, given)
         for blob in blobs:
-            await self._runtime.store.put_blob((await self._head(session_id)).row.root, blob)
-        command = EditMessage(message=message, parts=parts, submission=_submission_id(submission), actor=actor)
+            await self._runtime.store.put_blob(root, blob)
         return await self._control(session_id, command)
 
     async def withdraw(self, session_id: str, message: str, *, submission: str | None = None, actor: str = "") -> Submission:
         """Take back a waiting message, by its submission id. Refused, in the journal, once it was delivered."""
+        message = check_id(message, "a submission id")
         return await self._control(session_id, Withdraw(message=message, submission=_submission_id(submission), actor=actor))
 
     async def note(self, session_id: str, text: str, *, submission: str | None = None, actor: str = "") -> Submission:
         """Tell the model something besides the conversation; it is in the context from the next model call on."""
+        if not isinstance(text, str):
+            raise InvalidMessage(f"a note is text, not {type(text).__name__}")
+        text = canonical.check(text, "note")
         if not text.strip() or len(text.encode()) > NOTE_LIMIT:
             raise InvalidMessage("a note is empty or too long", hint=f"1 to {NOTE_LIMIT} bytes of text")
-        canonical.check(text, "note")
         return await self._control(session_id, AddNote(text=text, submission=_submission_id(submission), actor=actor))
 
     async def grant(self, session_id: str, request_id: str, **options: Any) -> Submission:
@@ -368,18 +462,24 @@ class Sessions:
 
     async def revoke(self, session_id: str, grant: str, *, submission: str | None = None, actor: str = "") -> Submission:
         """Ask again about a call that was granted. Refused, in the journal, if there is no such grant."""
+        check_id(grant, "a grant")
         return await self._control(session_id, RevokeGrant(grant=grant, submission=_submission_id(submission), actor=actor))
 
     async def report(self, token: str, result: Any = None, *, is_error: bool = False, actor: str = "") -> Submission:
         """The result of one attempt, from whoever holds its callback token. Sending it twice is sending it once."""
-        session_id, operation, attempt = tokens.read(self._runtime.store.secret, token)
+        session_id, operation, attempt = tokens.read(self._runtime.store.secret, _text(token, "the callback token", NOTE_LIMIT))
         return await self.report_attempt(session_id, operation, attempt, result, is_error, actor)
 
     async def report_attempt(
         self, session_id: str, operation: str, attempt: int, result: Any, is_error: bool, actor: str = ""
     ) -> Submission:
-        """What one attempt came to, known to somebody who ran it or asked. It settles an effect that was reported as uncertain."""
+        """What one attempt came to, known to somebody who ran it or asked. It settles an effect that was reported as uncertain.
+
+        Raises `LimitExceeded` for a result that is too long.
+        """
         result = canonical.check(result, "result")
+        if (size := len(canonical.encode(result))) > RESULT_LIMIT:
+            raise LimitExceeded(f"a result of {size} bytes; at most {RESULT_LIMIT} are kept", hint="report a reference", limit="output")
         command = ReportResult(
             operation=operation, attempt=attempt, result=result, is_error=is_error, submission=f"result:{operation}#{attempt}", actor=actor
         )
@@ -387,10 +487,10 @@ class Sessions:
 
     async def _control(self, session_id: str, command: Command) -> Submission:
         """Apply a command at once where nobody holds the session, else leave it to the holder."""
-        check_id(command.submission, "a submission id")
+        command = _checked(command)
         for _ in range(5):
             head = await self._head(session_id)
-            row = head.row
+            row, now = head.row, max(self._runtime.clock.now(), head.now)
             earlier = await self._runtime.store.submission(row.no, command.submission)
             if earlier is not None:
                 if earlier.digest != commands.digest(command):
@@ -398,17 +498,16 @@ class Sessions:
                 return Submission(id=earlier.submission_id, arrival=earlier.arrival, duplicate=True)
             checkpoint = checkpoints.decode(row.checkpoint)
             if isinstance(command, Answer):
-                _check_open(checkpoint, command)
+                _check_open(checkpoint, command, now)
             waiting = await self._runtime.store.inbox(row.no)
             if row.holder is not None or row.status in ("stuck", "halted") or any(map(is_control, waiting)):
                 return await self._send(session_id, command)
-            if (applied := await self._apply(head, checkpoint, command, waiting)) is not None:
+            if (applied := await self._apply(head, checkpoint, command, waiting, now)) is not None:
                 return applied
         return await self._send(session_id, command)
 
-    async def _apply(self, head: Loaded, checkpoint: Checkpoint, command: Command, waiting: list[InboxRow]) -> Submission | None:
+    async def _apply(self, head: Loaded, checkpoint: Checkpoint, command: Command, waiting: list[InboxRow], now: int) -> Submission | None:
         """The sender's own commit. None: somebody was faster."""
-        now = max(self._runtime.clock.now(), head.now)
         command = msgspec.structs.replace(command, at=now)
         batch = Batch(head, checkpoint, now=now)
         ledger = Ledger(self._runtime.store, head.row.no)
@@ -490,70 +589,98 @@ class Sessions:
         head = await self._head(session_id)
         turn = checkpoints.decode(head.row.checkpoint).turn
         waiting = {item.request: item for item in turn.requests} if turn is not None else {}
-        if not waiting:
+        if turn is None or not waiting:
             return []
-        opened = [open_entry(row) for row in await self._runtime.store.entries(head.row.no, kinds=("request_opened",))]
-        calls = await self._calls(head)
+        rows = await self._runtime.store.entries(head.row.no, after=turn.answer, kinds=("request_opened",))
+        calls = await self._calls(head, turn.answer)
         found: dict[str, Request] = {}
-        for entry in opened:
+        for entry in map(open_entry, rows):
             assert isinstance(entry, RequestOpened)
             item = waiting.get(entry.request_id)
             if item is not None and entry.operation == item.id:
-                arguments = calls[item.plan.call].arguments if item.plan.call in calls else None
-                if item.edited:
-                    edited = open_entry((await self._runtime.store.entries(head.row.no, after=item.edited - 1, before=item.edited + 1))[0])
-                    arguments = edited.arguments if isinstance(edited, RequestClosed) else arguments
                 found[entry.request_id] = Request(
                     request_id=entry.request_id,
                     kind="uncertain" if item.status == "asking" else "approval",
                     operation=item.id,
                     name=item.plan.name,
-                    arguments=arguments,
+                    arguments=await self._arguments(head, calls, item),
                     deadline=entry.deadline,
                     default=entry.default,
                     entry=entry,
                 )
         return list(found.values())
 
-    async def _calls(self, head: Loaded) -> dict[str, ToolCall]:
-        return {call.id: call for message in await self._transcript(head) for call in message.tool_calls}
+    async def _entry(self, head: Loaded, seq: int) -> Entry | None:
+        rows = await self._runtime.store.entries(head.row.no, after=seq - 1, before=seq + 1)
+        return open_entry(rows[0]) if rows else None
+
+    async def _calls(self, head: Loaded, receipt: int) -> dict[str, ToolCall]:
+        """The calls of one answer, by the id that the model gave them; a provider may use it again in the next answer."""
+        answer = await self._entry(head, receipt)
+        parts = await resolve_parts(answer.parts, self._fetcher(head.row)) if isinstance(answer, OperationEnded) else ()
+        return {part.id: part for part in parts if isinstance(part, ToolCall)}
+
+    async def _arguments(self, head: Loaded, calls: dict[str, ToolCall], item: Operation) -> Any:
+        """What an operation of the running step is called with: the model's arguments, or those of who approved it."""
+        edited = await self._entry(head, item.edited) if item.edited else None
+        if isinstance(edited, RequestClosed):
+            return edited.arguments
+        return calls[item.plan.call].arguments if item.plan.call in calls else None
+
+    async def _called_with(self, head: Loaded, receipt: OperationEnded, answers: dict[int, dict[str, ToolCall]]) -> Any:
+        """The arguments behind a receipt: those of the answer before it, or of who approved the call. ``answers`` are known already."""
+        store, no, turn = self._runtime.store, head.row.no, int(receipt.operation[1:].split(".", 1)[0])
+        before, answer = receipt.seq, None
+        while answer is None:
+            rows = await store.entries(no, after=turn, before=before, kinds=("message",), newest_first=True, limit=4)
+            if not rows:
+                return None
+            messages = [open_entry(row) for row in rows]
+            answer = next((item for item in messages if isinstance(item, MessageAdded) and item.role == "assistant"), None)
+            before = messages[-1].seq
+        closed = await store.entries(no, after=answer.seq, before=receipt.seq, kinds=("request_closed",))
+        for entry in map(open_entry, closed):
+            if isinstance(entry, RequestClosed) and entry.operation == receipt.operation and entry.arguments is not None:
+                return entry.arguments
+        if answer.receipt not in answers:
+            answers[answer.receipt] = await self._calls(head, answer.receipt)
+        call = answers[answer.receipt].get(getattr(receipt.parts[0], "id", getattr(receipt.parts[0], "call", "")) if receipt.parts else "")
+        return call.arguments if call is not None else None
 
     async def uncertain(self, session_id: str) -> list[Uncertain]:
         """The session's effects whose outcome is unknown, those that a person is asked about included."""
         head = await self._head(session_id)
-        calls = await self._calls(head)
+        answers: dict[int, dict[str, ToolCall]] = {}
         found: list[Uncertain] = []
         ledger = Ledger(self._runtime.store, head.row.no)
         await ledger.load()
         for row in ledger.unsettled:
             receipt = await ledger.receipt(row.seq)
-            response: Any = receipt.parts[0] if receipt.parts else None
-            call = calls.get(getattr(response, "id", ""))
             found.append(
                 Uncertain(
                     session_id=session_id,
                     operation=receipt.operation,
                     attempt=receipt.attempt,
                     name=row.effect_key.split(b"\x00", 1)[0].decode(),
-                    arguments=call.arguments if call else None,
+                    arguments=await self._called_with(head, receipt, answers),
                     at=receipt.at,
                 )
             )
         turn = checkpoints.decode(head.row.checkpoint).turn
-        for item in turn.operations if turn is not None else ():
-            if item.status in ("asking", "unknown"):
-                call = calls.get(item.plan.call)
-                found.append(
-                    Uncertain(
-                        session_id=session_id,
-                        operation=item.id,
-                        attempt=item.attempt,
-                        name=item.plan.name,
-                        arguments=call.arguments if call else None,
-                        at=head.row.updated,
-                        request_id=item.request,
-                    )
+        waiting = [item for item in turn.operations if item.status in ("asking", "unknown")] if turn is not None else []
+        calls = await self._calls(head, turn.answer) if turn is not None and waiting else {}
+        for item in waiting:
+            found.append(
+                Uncertain(
+                    session_id=session_id,
+                    operation=item.id,
+                    attempt=item.attempt,
+                    name=item.plan.name,
+                    arguments=await self._arguments(head, calls, item),
+                    at=head.row.updated,
+                    request_id=item.request,
                 )
+            )
         return found
 
     async def result(self, session_id: str, submission: str) -> Result | None:
@@ -618,10 +745,14 @@ def _title(parts: tuple[Part, ...]) -> str:
     return " ".join(text.split())[:TITLE_LENGTH]
 
 
-def _check_open(checkpoint: Checkpoint, command: Answer) -> None:
-    turn = checkpoint.turn
-    if turn is None or all(item.request != command.request_id for item in turn.requests):
+def _check_open(checkpoint: Checkpoint, command: Answer, now: int) -> None:
+    requests = checkpoint.turn.requests if checkpoint.turn is not None else ()
+    asked = next((item for item in requests if item.request == command.request_id), None)
+    if asked is None:
         raise StaleRequest(f"request {command.request_id} is not open", hint="`perdure show` lists what was asked and answered")
+    if 0 < asked.deadline <= now:
+        # Whoever looks at the session next closes it; its wake_at is that deadline.
+        raise StaleRequest(f"request {command.request_id} ran out of time", hint=f"its deadline says {asked.default!r}")
 
 
 def _conflict(command: Command) -> PerdureError:

@@ -42,7 +42,7 @@ from ..tools.tool import Done, NotDone, ToolError, Unknown, tool
 from .checks import find_problems
 from .clock import START, VirtualClock
 from .faults import Call, When
-from .stage import Life, MemoryPlace, Point, Script, Stage, Stalled
+from .stage import OPERATIONS, Life, MemoryPlace, Point, Script, Stage, Stalled
 from .world import Effect, World
 
 __all__ = ["Outcome", "SimulationFailed", "Weather", "simulate"]
@@ -88,7 +88,7 @@ class _Simulation(Stage):
     seed: int = 0
     weather: Weather = field(default_factory=Weather)
     happened: Counter[str] = field(default_factory=Counter)
-    operations: int = 0
+    noted: int = 0
     finished: bool = False
     random: random.Random = field(default_factory=random.Random)
     _paused: dict[str, int] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class _Simulation(Stage):
 
     def note(self, *words: object) -> None:
         """Make something a part of the trace."""
-        self.operations += 1
+        self.noted += 1
         self._trace.update(f"{self.clock.now()} {' '.join(map(str, words))}\n".encode())
 
     async def _visit_store(self, life: Life, call: Call, when: When) -> None:
@@ -170,7 +170,7 @@ async def simulate(seed: int, weather: Weather | None = None) -> Outcome:
     stage = _Simulation(
         MemoryPlace(clock, silent=chance.random() < 0.5), clock, world, _agent, scripts, lease=weather.lease, close_grace=0.0
     )
-    stage.seed, stage.weather, stage.random = seed, weather, chance
+    stage.seed, stage.weather, stage.random, stage.operations_limit = seed, weather, chance, 10 * OPERATIONS
     brewing = asyncio.ensure_future(stage.brew())
     problems: list[str] = []
     try:
@@ -182,7 +182,7 @@ async def simulate(seed: int, weather: Weather | None = None) -> Outcome:
         problems.append(f"{type(error).__name__}: {error}")
     finally:
         brewing.cancel()
-    outcome = Outcome(seed, stage.trace, stage.operations, stage.happened, problems)
+    outcome = Outcome(seed, stage.trace, stage.noted, stage.happened, problems)
     if problems:
         shown = "\n  ".join(problems[:10])
         raise SimulationFailed(

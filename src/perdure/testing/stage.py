@@ -28,6 +28,9 @@ __all__ = ["Life", "Loss", "MemoryPlace", "Place", "Point", "SQLitePlace", "Scri
 LIMIT_MS = 30 * 24 * 60 * 60 * 1000
 """How much virtual time a stage may take before it counts as stalled."""
 
+OPERATIONS = 40_000
+"""How many operations of the store a stage may take before it counts as one that goes round in circles."""
+
 _LOGGERS = ("perdure.runtime", "perdure.tools", "asyncio")
 
 _ROUNDS = 50
@@ -222,6 +225,9 @@ class Stage:
     acting: set[str] = field(default_factory=set)
     commits: list[Any] = field(default_factory=list)
     sends: int = 0
+    operations: int = 0
+    operations_limit: int = OPERATIONS
+    _circling: asyncio.Event = field(default_factory=asyncio.Event)
     _lives: list[Life] = field(default_factory=list)
 
     async def play(self) -> None:
@@ -234,7 +240,7 @@ class Stage:
         self.world.visit = self._visit_in_world
         self.acting = set(self.scripts)
         actors = [asyncio.create_task(self._act(actor, script), name=f"actor {actor}") for actor, script in self.scripts.items()]
-        limit = asyncio.create_task(self.clock.sleep_until(START + LIMIT_MS))
+        limit = asyncio.create_task(self._limit())
         try:
             pending: Collection[asyncio.Task[None]] = actors
             while pending:
@@ -312,7 +318,7 @@ class Stage:
             runtime = Runtime(store, lease=self.lease, clock=self.clock)
             life = Life(self, actor, number, store, runtime, self.make_agent(self.world))
             store.on_death = life.died.set
-            store.gate = lambda call, when: self._visit_store(life, call, when)
+            store.gate = lambda call, when: self._count(life, call, when)
             self._lives.append(life)
         return life
 
@@ -321,6 +327,22 @@ class Stage:
             await life.runtime.__aenter__()
         await script(life)
         await life.runtime.close(grace=self.close_grace)
+
+    async def _limit(self) -> None:
+        ways = [asyncio.ensure_future(self.clock.sleep_until(START + LIMIT_MS)), asyncio.ensure_future(self._circling.wait())]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+
+    async def _count(self, life: Life, call: Call, when: When) -> None:
+        self.operations += 1
+        if self.operations > self.operations_limit:
+            # Whoever goes round in circles over a store that never waits would let nobody else say so.
+            self._circling.set()
+            await asyncio.Event().wait()
+        await self._visit_store(life, call, when)
 
     async def _visit_store(self, life: Life, call: Call, when: When) -> None:
         if call.kind not in ("commit", "send"):

@@ -11,6 +11,7 @@ import math
 import re
 import types
 import typing
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from decimal import Context, Decimal
@@ -115,7 +116,8 @@ def plain(value: Any) -> Any:
 def identity(value: Any) -> Any:
     """JSON data that is equal for values that mean the same, whatever their spelling or the order of a set.
 
-    It says whether two calls would do the same thing, so that 5 and "5" for an int, or 1.5 and 1.50 for a Decimal, are one effect.
+    It says whether two calls would do the same thing, so that 5 and "5" for an int, or 1.5 and 1.50 for a Decimal, are one effect. A secret
+    counts by its digest: two secrets are two effects, and neither can be read here.
     """
     from pydantic import BaseModel
     from pydantic_core import to_jsonable_python
@@ -127,18 +129,22 @@ def identity(value: Any) -> Any:
             return str(value)
         case Decimal() if value.is_finite():
             return str(value.normalize(Context(prec=len(value.as_tuple().digits))))
+        case bytes() | bytearray() | memoryview():
+            return value.hex()
+        case _ if callable(reveal := getattr(value, "get_secret_value", None)):
+            return {"secret": canonical.digest(canonical.encode(identity(reveal())))}
         case BaseModel():
             return {name: identity(item) for name, item in value}
         case Mapping():
             return {_key(key): identity(item) for key, item in value.items()}
-        case list() | tuple():
+        case list() | tuple() | deque():
             return [identity(item) for item in value]
         case set() | frozenset():
             return sorted((identity(item) for item in value), key=canonical.encode)
         case _ if is_dataclass(value) and not isinstance(value, type):
             return {field.name: identity(getattr(value, field.name)) for field in fields(value)}
         case _:
-            return to_jsonable_python(value, fallback=msgspec.to_builtins)
+            return to_jsonable_python(value, bytes_mode="hex", fallback=msgspec.to_builtins)
 
 
 def _key(key: Any) -> str:

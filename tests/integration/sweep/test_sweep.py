@@ -6,6 +6,7 @@ import pytest
 
 from perdure import Agent, Reply, ToolCall, ToolContext, tool
 from perdure.testing import Life, Scenario, SweepFailed, World, sweep
+from perdure.testing.stage import Stalled
 
 from . import scenarios
 
@@ -90,3 +91,13 @@ async def test_an_answer_that_depends_on_the_process_is_found_out() -> None:
 
     with pytest.raises(SweepFailed, match="transcript is"):
         await sweep(Scenario(name="moody", agent=agent, script=script))
+
+
+async def test_a_script_that_never_ends_is_told_from_one_that_takes_long() -> None:
+    async def script(life: Life) -> None:
+        await life.run("Please.", submission="m1")
+        while True:
+            await life.runtime.sessions.info("s")
+
+    with pytest.raises(Stalled, match="still acting: worker"):
+        await sweep(Scenario(name="endless", agent=lambda world: Agent("a", model=world.model([Reply("Hi.")])), script=script))

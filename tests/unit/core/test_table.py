@@ -370,7 +370,8 @@ cell(Guarded, "tools", "an approved call would repeat an effect", _approved, gua
 cell(Guarded, "tools", "it runs already", story.tools, guarded(), NOTHING)
 cell(Guarded, "tools", "nobody knows the call", story.tools, guarded("t2.0.9"), NOTHING)
 cell(Guarded, "waiting", "it is asked about already", story.waiting, guarded(), NOTHING)
-cell(Guarded, "waiting", "another call of the batch would repeat one too", held_batch, guarded("t2.0.2"), ["request_opened approval t2.0.2"])
+cell(Guarded, "waiting", "another call of the batch would repeat one too", held_batch,
+     guarded("t2.0.2"), ["request_opened approval t2.0.2"])
 cell(Guarded, "completing", "no call starts", story.completing, guarded(), IMPOSSIBLE)
 
 cell(StepPrepared, "idle", "no turn", story.idle, prepare(), IMPOSSIBLE)
