@@ -46,7 +46,7 @@ bench: $(READY)
 	@$(BIN)/python -m benchmarks
 
 docs: $(READY)
-	@$(BIN)/python -m tests.draw
+	@$(BIN)/python docs/draw.py
 
 lock:
 	uv pip compile --quiet --upgrade pyproject.toml requirements-dev.in --all-extras --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" -o requirements-dev.txt
