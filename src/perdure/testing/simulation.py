@@ -170,7 +170,7 @@ async def simulate(seed: int, weather: Weather | None = None) -> Outcome:
     stage = _Simulation(
         MemoryPlace(clock, silent=chance.random() < 0.5), clock, world, _agent, scripts, lease=weather.lease, close_grace=0.0
     )
-    stage.seed, stage.weather, stage.random, stage.operations_limit = seed, weather, chance, 10 * OPERATIONS
+    stage.seed, stage.weather, stage.random, stage.operations_limit = seed, weather, chance, 2 * OPERATIONS
     brewing = asyncio.ensure_future(stage.brew())
     problems: list[str] = []
     try:
@@ -185,9 +185,7 @@ async def simulate(seed: int, weather: Weather | None = None) -> Outcome:
     outcome = Outcome(seed, stage.trace, stage.noted, stage.happened, problems)
     if problems:
         shown = "\n  ".join(problems[:10])
-        raise SimulationFailed(
-            f"seed {seed} ends badly after {stage.operations} operations (PERDURE_SEED={seed} runs it again):\n  {shown}"
-        )
+        raise SimulationFailed(f"seed {seed} ends badly after {stage.noted} operations (PERDURE_SEED={seed} runs it again):\n  {shown}")
     return outcome
 
 
