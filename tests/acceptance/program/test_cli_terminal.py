@@ -76,7 +76,7 @@ def test_a_call_is_approved_with_edited_arguments(perdure: Program, terminal: ty
     screen.see("that is no JSON")
     screen.see("leave them) > ")
     screen.type('{"order": "A-1", "cents": 3}')
-    screen.see('approved with order="A-1", cents=3')
+    screen.see('approved with cents=3, order="A-1"')
     screen.see("refunded 3")
     rest, code = screen.end()
     assert rest.count("done: refund A-1") == 1
