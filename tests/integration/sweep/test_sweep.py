@@ -7,6 +7,7 @@ import pytest
 from perdure import Agent, Reply, ToolCall, ToolContext, tool
 from perdure.testing import Life, Scenario, SweepFailed, World, sweep
 from perdure.testing.stage import Stalled
+from perdure.testing.sweep import perform
 
 from . import scenarios
 
@@ -101,3 +102,20 @@ async def test_a_script_that_never_ends_is_told_from_one_that_takes_long() -> No
 
     with pytest.raises(Stalled, match="still acting: worker"):
         await sweep(Scenario(name="endless", agent=lambda world: Agent("a", model=world.model([Reply("Hi.")])), script=script))
+
+
+@pytest.mark.parametrize("kind", ["model", "effect"])
+async def test_a_call_that_kills_its_process_every_time_is_given_up_after_the_third_restart(kind: str) -> None:
+    scenario = scenarios.three_steps("pure") if kind == "effect" else scenarios.plain()
+    deaths: tuple[int, ...] = ()
+    for _ in range(4):
+        _, stage, _ = await perform(scenario, deaths=deaths)
+        deaths += (next(number for number, point in enumerate(stage.visited[-1]) if point.kind == kind),)
+
+    ending, stage, problems = await perform(scenario, deaths=deaths)
+
+    assert problems == []
+    assert [loss.point.kind for loss in stage.losses] == [kind] * 4
+    outcome, _, _, failure, *_ = ending.sessions["s"].outcomes["m1"]
+    assert (outcome, failure) == ("turn_failed", "crash_loop")
+    assert ending.sessions["s"].status == "idle"
