@@ -128,6 +128,7 @@ class _Simulation(Stage):
     async def _visit_in_world(self, point: Point) -> None:
         life = self.here()
         if life is None:
+            self.strays.append(point)
             return
         self.note(life.actor, life.number, point)
         await self._wait_while_paused(life)

@@ -225,6 +225,7 @@ class Stage:
     acting: set[str] = field(default_factory=set)
     commits: list[Any] = field(default_factory=list)
     sends: int = 0
+    strays: list[Point] = field(default_factory=list)
     operations: int = 0
     operations_limit: int = OPERATIONS
     _circling: asyncio.Event = field(default_factory=asyncio.Event)
@@ -250,6 +251,8 @@ class Stage:
                     if task is limit:
                         raise Stalled(await self.describe())
                     await task
+            if self.strays:
+                raise AssertionError(f"these points were passed by no process that could die there: {self.strays}")
         finally:
             loop.set_task_factory(factory)
             for task in (*actors, limit):
@@ -356,8 +359,9 @@ class Stage:
             life.store.kill()
 
     async def _visit_in_world(self, point: Point) -> None:
-        life = _here.get(None)
+        life = self.here()
         if life is None:
+            self.strays.append(point)
             return
         if not life.store.dead and self._is_the_end(point):
             life.store.kill()
@@ -410,9 +414,13 @@ def _from_the_living(record: logging.LogRecord) -> bool:
 
 
 def _register(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+    life, context = _here.get(None), options.get("context")
+    if context is not None and life is not None and context.get(_here) is None:
+        # A task with a context of its own is a part of its creator's process all the same.
+        context.run(_here.set, life)
+    elif context is not None:
+        life = context.get(_here)
     task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **options)
-    context = options.get("context")
-    life = _here.get(None) if context is None else context.get(_here)
     if life is not None:
         life.tasks[task] = None
         task.add_done_callback(lambda task: _ended(life, task))

@@ -26,7 +26,7 @@ def test_no_two_scenarios_have_the_same_name() -> None:
 async def test_a_death_at_any_point_changes_nothing_and_neither_does_a_second_one_right_after_it(name: str) -> None:
     report = await sweep(SCENARIOS[name](), twice=1)
     assert report.runs >= len(report.points)
-    assert {"before commit", "after commit", "before send", "after send"} <= set(report.hit)
+    assert {"before commit", "after commit", "before send", "after send", "before model"} <= set(report.hit)
 
 
 @every_scenario
