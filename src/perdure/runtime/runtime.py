@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from contextvars import Context
 from types import TracebackType
@@ -530,11 +530,11 @@ class Runtime:
 
     def report_late(self, session_id: str, operation: str, attempt: int, result: Any, is_error: bool) -> None:
         """Hand in a result that came after its attempt was given up."""
-        self.keep(asyncio.ensure_future(self._report_late(self.sessions.report_attempt(session_id, operation, attempt, result, is_error))))
+        self.keep(asyncio.ensure_future(self._report_late(session_id, operation, attempt, result, is_error)))
 
-    async def _report_late(self, reporting: Coroutine[Any, Any, Any]) -> None:
+    async def _report_late(self, session_id: str, operation: str, attempt: int, result: Any, is_error: bool) -> None:
         try:
-            await reporting
+            await self.sessions.report_attempt(session_id, operation, attempt, result, is_error)
         except PerdureError as error:
             _log.warning("a late result could not be handed in: %s", error)
 
