@@ -293,6 +293,8 @@ async def _searched(tree: Tree, request: dict[str, Any]) -> dict[str, Any]:
                     matches.append(answer["match"])
                 else:
                     ended = answer
+            # Killing a process that is gone would take its exit status from whoever waits for it.
+            await process.wait()
     except TimeoutError:
         ended = {"stopped": "time"}
     finally:
