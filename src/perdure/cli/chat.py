@@ -108,7 +108,7 @@ class _Talk:
         if info.status == "idle":
             self.free.set()
         elif turn is not None:
-            self.after = int(turn.id[1:]) - 1
+            self.after = turn.began - 1
             self.screen.note(("the last turn is not over; it goes on", "yellow"))
 
     @staticmethod

@@ -56,7 +56,7 @@ async def _until_idle(runtime: Runtime, follower: Follower, agent: Agent) -> boo
     session_id = follower.session_id
     async with runtime.session(session_id, agent) as handle:
         turn = (await runtime.sessions.checkpoint(session_id)).turn
-        after = int(turn.id[1:]) - 1 if turn is not None else None
+        after = turn.began - 1 if turn is not None else None
         while True:
             ended = await follower.watch(handle, lambda event: isinstance(event, TurnEnded), after=after)
             if not isinstance(ended, TurnEnded):

@@ -83,7 +83,7 @@ async def _operations(runtime: Runtime, head: Loaded, checkpoint: Checkpoint) ->
     found: list[dict[str, Any]] = []
     since_when: dict[tuple[str, int], int] = {}
     if turn is not None:
-        started = await runtime.sessions.entries(head.row.session_id, after=int(turn.id[1:]), kinds=("operation_started",))
+        started = await runtime.sessions.entries(head.row.session_id, after=turn.began, kinds=("operation_started",))
         since_when = {(item.operation, item.attempt): item.at for item in started if isinstance(item, OperationStarted)}
     for item in turn.operations if turn is not None else ():
         if item.status != "ended":

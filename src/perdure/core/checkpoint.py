@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -153,6 +153,15 @@ class Turn(_State, frozen=True, kw_only=True):
         return next((item for item in self.operations if item.id == identity), None)
 
     @property
+    def began(self) -> int:
+        """The seq of the entry that the turn began with."""
+        return int(self.id[1:])
+
+    def next_id(self, offset: int = 0) -> str:
+        """The id of the operation that enters the running step next, or ``offset`` after it."""
+        return f"{self.id}.{self.step}.{self.ordinal + offset}"
+
+    @property
     def model(self) -> Operation | None:
         """The running step's model call that has not ended."""
         return next((item for item in self.operations if item.plan.kind == "model" and item.status != "ended"), None)
@@ -199,6 +208,15 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     turns: int = 0
     usage: Totals = Totals()
     turn: Turn | None = None
+
+    def operation(self, identity: str) -> Operation | None:
+        """An operation of the running step, if there is one."""
+        return None if self.turn is None else self.turn.operation(identity)
+
+    @property
+    def requests(self) -> tuple[Operation, ...]:
+        """The operations that wait for an answer."""
+        return () if self.turn is None else self.turn.requests
 
 
 _decoder: msgspec.json.Decoder[Checkpoint] = msgspec.json.Decoder(Checkpoint)
@@ -360,8 +378,7 @@ def _planned(checkpoint: Checkpoint, entry: OperationPlanned) -> Checkpoint:
 
 
 def _started(checkpoint: Checkpoint, entry: OperationStarted) -> Checkpoint:
-    turn = checkpoint.turn
-    if turn is not None and (planned := turn.operation(entry.operation)) is not None:
+    if (planned := checkpoint.operation(entry.operation)) is not None:
         plan = entry.plan or planned.plan
         return _with_operation(
             checkpoint, entry.operation, plan=plan, status="started", attempt=entry.attempt, fence=entry.fence, not_before=0
@@ -390,8 +407,7 @@ def _add_operation(checkpoint: Checkpoint, operation: Operation) -> Checkpoint:
 
 
 def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
-    turn = checkpoint.turn
-    operation = turn.operation(entry.operation) if turn is not None else None
+    turn, operation = checkpoint.turn, checkpoint.operation(entry.operation)
     if turn is None or operation is None:
         return checkpoint
     if operation.plan.kind == "model":
@@ -425,8 +441,7 @@ def _end(plan: Plan, receipt: int, response: str) -> dict[str, Any]:
 
 def _request_opened(checkpoint: Checkpoint, entry: RequestOpened) -> Checkpoint:
     changes: dict[str, Any] = {"request": entry.request_id, "deadline": entry.deadline, "default": entry.default}
-    turn = checkpoint.turn
-    operation = turn.operation(entry.operation) if turn is not None else None
+    operation = checkpoint.operation(entry.operation)
     if isinstance(entry, UncertainRequested):
         changes["status"] = "asking"
     elif isinstance(entry, ApprovalRequested) and entry.match is not None and operation is not None:
@@ -435,8 +450,7 @@ def _request_opened(checkpoint: Checkpoint, entry: RequestOpened) -> Checkpoint:
 
 
 def _request_closed(checkpoint: Checkpoint, entry: RequestClosed) -> Checkpoint:
-    turn = checkpoint.turn
-    operation = turn.operation(entry.operation) if turn is not None else None
+    operation = checkpoint.operation(entry.operation)
     if operation is None:
         return checkpoint
     changes: dict[str, Any] = {"request": "", "deadline": 0, "default": ""}
@@ -448,15 +462,13 @@ def _request_closed(checkpoint: Checkpoint, entry: RequestClosed) -> Checkpoint:
 
 
 def _settled(checkpoint: Checkpoint, entry: EffectSettled) -> Checkpoint:
-    turn = checkpoint.turn
-    operation = turn.operation(entry.operation) if turn is not None else None
+    operation = checkpoint.operation(entry.operation)
     return checkpoint if operation is None else _with_operation(checkpoint, operation.id, **_end(operation.plan, entry.seq, entry.digest))
 
 
 def _recovered(checkpoint: Checkpoint, entry: Recovered) -> Checkpoint:
-    turn = checkpoint.turn
     for attempt in entry.attempts:
-        operation = turn.operation(attempt.operation) if turn is not None else None
+        operation = checkpoint.operation(attempt.operation)
         if attempt.status == "open" and operation is not None:
             restarts = operation.restarts + (operation.status == "started")
             checkpoint = _with_operation(checkpoint, operation.id, status="unknown", restarts=restarts)
@@ -497,8 +509,6 @@ def _granted(checkpoint: Checkpoint, entry: GrantGiven) -> Checkpoint:
 def _unchanged(checkpoint: Checkpoint, entry: Entry) -> Checkpoint:
     return checkpoint
 
-
-_E = TypeVar("_E", bound=Entry)
 
 _EVOLVE: dict[type[Entry], Callable[[Checkpoint, Any], Checkpoint]] = {
     SessionCreated: _session_created,

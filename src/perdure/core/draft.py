@@ -45,5 +45,4 @@ class Draft:
 
     def operation(self, identity: str) -> Operation | None:
         """An operation of the running step."""
-        turn = self.checkpoint.turn
-        return None if turn is None else turn.operation(identity)
+        return self.checkpoint.operation(identity)

@@ -136,6 +136,12 @@ class RequestRecord(_Record, frozen=True, kw_only=True):
     settings: str
     digest: str
 
+    @classmethod
+    def of(cls, *, route: str, context: str, epoch: int, instructions: str, tools: str, settings: str) -> RequestRecord:
+        """The record of a request; its digest is the same exactly for the same facts."""
+        digest = canonical.short_digest(route, context, epoch, instructions, tools, settings)
+        return cls(route=route, context=context, epoch=epoch, instructions=instructions, tools=tools, settings=settings, digest=digest)
+
 
 class ResponseReference(_Record, frozen=True, kw_only=True):
     """One call's response in a tool message, and the entry that holds it."""
@@ -301,6 +307,11 @@ class TurnEnded(Entry, frozen=True, kw_only=True):
     tool_calls: int = 0
     usage: Totals = Totals()
     reason: str = ""
+
+    @property
+    def began(self) -> int:
+        """The seq of the entry that the turn began with."""
+        return int(self.turn[1:])
 
 
 class TurnCompleted(TurnEnded, frozen=True, kw_only=True):

@@ -140,7 +140,7 @@ def prepare_step(draft: Draft, command: StepPrepared) -> None:
         end_turn(draft, TurnLimited, command.at, limit=limit, reason=f"limit reached: {limit}")
         return
     plan = Plan(kind="model", name=request.route, arguments=request.digest)
-    draft.write(OperationStarted(operation=_next_id(draft.turn), attempt=1, fence=command.fence, plan=plan, request=request), command.at)
+    draft.write(OperationStarted(operation=draft.turn.next_id(), attempt=1, fence=command.fence, plan=plan, request=request), command.at)
 
 
 def _limit_reached(turn: Turn) -> str:
@@ -150,10 +150,6 @@ def _limit_reached(turn: Turn) -> str:
     if limits.tokens is not None and turn.usage.total_tokens >= limits.tokens:
         return "tokens"
     return ""
-
-
-def _next_id(turn: Turn) -> str:
-    return f"{turn.id}.{turn.step}.{turn.ordinal}"
 
 
 def end_attempt(draft: Draft, command: AttemptEnded) -> None:
@@ -212,32 +208,19 @@ def _end_tool_attempt(draft: Draft, operation: Operation, command: AttemptEnded)
     else:
         parts = command.parts
         if command.final and not parts:
-            parts = (response_to(operation.plan, command.failure.message if command.failure else NOT_EXECUTED, is_error=True),)
-        draft.write(
-            OperationEnded(
-                operation=operation.id,
-                attempt=command.attempt,
-                status=command.status,
-                final=command.final,
-                parts=parts,
-                digest=part_digest(parts[0]) if parts else "",
-                failure=command.failure,
-            ),
-            command.at,
-        )
+            parts = _words(operation.plan, command.failure.message if command.failure else NOT_EXECUTED)
+        end_call(draft, operation, command.at, command.status, parts, attempt=command.attempt, final=command.final, failure=command.failure)
     finish_batch(draft, command.at)
 
 
 def end_uncertain(draft: Draft, operation: Operation, at: int, text: str, *, failure: Failure | None, can_tell: bool) -> None:
     """One meaning of *uncertain*, live or after a restart: its tool tells, or a person is asked, or model and person are told."""
-    ended = OperationEnded(operation=operation.id, attempt=operation.attempt, status="uncertain", failure=failure)
     if can_tell or operation.plan.ask_when_uncertain:
-        draft.write(replace(ended, final=False), at)
+        end_call(draft, operation, at, "uncertain", final=False, failure=failure)
         if not can_tell:
             ask_uncertain(draft, operation, at)
     else:
-        response = response_to(operation.plan, text, is_error=True)
-        draft.write(replace(ended, parts=(response,), digest=part_digest(response)), at)
+        end_call(draft, operation, at, "uncertain", _words(operation.plan, text), failure=failure)
 
 
 def ask_uncertain(draft: Draft, operation: Operation, at: int) -> None:
@@ -254,6 +237,37 @@ def ask_uncertain(draft: Draft, operation: Operation, at: int) -> None:
         ),
         at,
     )
+
+
+def end_call(
+    draft: Draft,
+    operation: Operation,
+    at: int,
+    status: Status,
+    parts: tuple[Part, ...] = (),
+    *,
+    attempt: int | None = None,
+    final: bool = True,
+    failure: Failure | None = None,
+    retry_at: int = 0,
+) -> None:
+    """A receipt of a tool call, with the one response that the model will read; of its latest attempt, unless ``attempt`` names another."""
+    ended = OperationEnded(
+        operation=operation.id,
+        attempt=operation.attempt if attempt is None else attempt,
+        status=status,
+        final=final,
+        parts=parts,
+        digest=part_digest(parts[0]) if parts else "",
+        failure=failure,
+        retry_at=retry_at,
+    )
+    draft.write(ended, at)
+
+
+def _words(plan: Plan, text: str) -> tuple[Part, ...]:
+    """An error response."""
+    return (response_to(plan, text, is_error=True),)
 
 
 def response_to(plan: Plan, response: Any, *, is_error: bool) -> ToolCallResponse:
@@ -285,7 +299,7 @@ def plan_calls(draft: Draft, command: CallsPlanned) -> None:
     answered = ("reject", "replay")
     operations = tuple(
         Operation(
-            id=f"{turn.id}.{turn.step}.{turn.ordinal + index}",
+            id=turn.next_id(index),
             plan=call.plan,
             status="ended" if call.verdict in answered else "planned",
             request="open" if call.verdict == "ask" else "",
@@ -300,12 +314,9 @@ def plan_calls(draft: Draft, command: CallsPlanned) -> None:
             draft.write(OperationPlanned(operation=item.id, plan=item.plan), at)
     for item, call in zip(operations, command.calls, strict=True):
         if call.verdict in answered:
-            failure, parts = call.failure, call.parts
-            if failure is not None:
-                parts = (response_to(call.plan, failure.message, is_error=True),)
-            status: Status = "succeeded" if failure is None else "failed"
-            ended = OperationEnded(operation=item.id, attempt=0, status=status, parts=parts, digest=part_digest(parts[0]), failure=failure)
-            draft.write(ended, at)
+            failure = call.failure
+            parts = call.parts if failure is None else _words(call.plan, failure.message)
+            end_call(draft, item, at, "succeeded" if failure is None else "failed", parts, attempt=0, failure=failure)
     finish_batch(draft, at)
     for item, call in zip(operations, command.calls, strict=True):
         if call.verdict == "ask":
@@ -390,9 +401,7 @@ def _close_request(draft: Draft, operation: Operation, command: Answer, *, by: L
             response = response_to(plan, command.result, is_error=command.is_error)
             _settle(draft, operation.id, operation.attempt, operation.receipt, (response,), command)
         case "deny" if uncertain:
-            response = response_to(plan, UNKNOWN_LIVE, is_error=True)
-            ended = OperationEnded(operation=operation.id, attempt=operation.attempt, status="uncertain")
-            draft.write(replace(ended, parts=(response,), digest=part_digest(response)), at)
+            end_call(draft, operation, at, "uncertain", _words(plan, UNKNOWN_LIVE))
         case "deny":
             words = "nobody approved it in time" if by == "deadline" else "a person denied it"
             text = f"{NOT_EXECUTED}: {words}" + (f": {command.reason}" if command.reason else "")
@@ -452,14 +461,7 @@ def report(draft: Draft, command: Report) -> None:
         draft.write(close, command.at)
         _settle(draft, operation.id, operation.attempt, operation.receipt, command.parts, late)
     else:
-        ended = OperationEnded(
-            operation=operation.id,
-            attempt=operation.attempt,
-            status="failed" if late.is_error else "succeeded",
-            parts=command.parts,
-            digest=part_digest(command.parts[0]),
-        )
-        draft.write(ended, command.at)
+        end_call(draft, operation, command.at, "failed" if late.is_error else "succeeded", command.parts)
     finish_batch(draft, command.at)
 
 
@@ -481,10 +483,9 @@ def reconcile(draft: Draft, command: Reconciled) -> None:
     operation = draft.operation(command.operation)
     if operation is None or operation.status != "unknown":
         return
-    ended = OperationEnded(operation=operation.id, attempt=operation.attempt, status="succeeded")
     match command.outcome:
         case "done":
-            draft.write(replace(ended, parts=command.parts, digest=part_digest(command.parts[0])), command.at)
+            end_call(draft, operation, command.at, "succeeded", command.parts)
         case "not_done" if operation.restarts > RESTARTS:
             end_crash_loop(draft, operation, command.at)
             finish_batch(draft, command.at)
@@ -492,14 +493,13 @@ def reconcile(draft: Draft, command: Reconciled) -> None:
             return
         case "not_done" if operation.failures + 1 >= ATTEMPTS:
             words = f"{NOT_EXECUTED}: {operation.failures + 1} attempts had no effect"
-            response = response_to(operation.plan, words, is_error=True)
             gave_up = Failure(code="not_done", message=words)
-            draft.write(replace(ended, status="failed", failure=gave_up, parts=(response,), digest=part_digest(response)), command.at)
+            end_call(draft, operation, command.at, "failed", _words(operation.plan, words), failure=gave_up)
         case "not_done":
             nothing = Failure(code="not_done", message="the attempt had no effect")
             # The first time at once, since a crash is the usual cause; then as patiently as with a provider.
             retry_at = command.at + retry_delay(operation.failures, None) if operation.failures else 0
-            draft.write(replace(ended, status="cancelled", final=False, failure=nothing, retry_at=retry_at), command.at)
+            end_call(draft, operation, command.at, "cancelled", final=False, failure=nothing, retry_at=retry_at)
         case "unknown":
             text = UNKNOWN_AFTER_RESTART if command.fence > operation.fence else UNKNOWN_LIVE
             failure = Failure(code="unknown", message="nobody can tell")
@@ -509,11 +509,8 @@ def reconcile(draft: Draft, command: Reconciled) -> None:
 
 def end_crash_loop(draft: Draft, operation: Operation, at: int) -> None:
     """No attempt more: what died with its process every time is not started again."""
-    ended = OperationEnded(operation=operation.id, attempt=operation.attempt, status="failed", failure=CRASH_LOOP)
-    if operation.plan.kind == "tool":
-        response = response_to(operation.plan, CRASH_LOOP.message, is_error=True)
-        ended = replace(ended, parts=(response,), digest=part_digest(response))
-    draft.write(ended, at)
+    parts = _words(operation.plan, CRASH_LOOP.message) if operation.plan.kind == "tool" else ()
+    end_call(draft, operation, at, "failed", parts, failure=CRASH_LOOP)
 
 
 def pass_time(draft: Draft, command: TimePassed) -> None:
@@ -562,18 +559,7 @@ def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure 
             _never_ran(draft, item, at, NOT_EXECUTED, failure)
         else:
             external = item.plan.effect == "external" or item.status in ("unknown", "asking")
-            response = response_to(item.plan, unknown_text, is_error=True)
-            draft.write(
-                OperationEnded(
-                    operation=item.id,
-                    attempt=item.attempt,
-                    status="uncertain" if external else "cancelled",
-                    parts=(response,),
-                    digest=part_digest(response),
-                    failure=failure,
-                ),
-                at,
-            )
+            end_call(draft, item, at, "uncertain" if external else "cancelled", _words(item.plan, unknown_text), failure=failure)
     _drop_calls(draft, at, "", failure)
     finish_batch(draft, at)
 
@@ -581,7 +567,7 @@ def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure 
 def _drop_calls(draft: Draft, at: int, why: str, failure: Failure) -> None:
     """Calls that were asked for and not planned are answered too."""
     for call in draft.turn.unplanned:
-        identity = _next_id(draft.turn)
+        identity = draft.turn.next_id()
         plan = Plan(kind="tool", name=call.name, call=call.id)
         draft.write(OperationPlanned(operation=identity, plan=plan), at)
         text = f"{NOT_EXECUTED}: {why}" if why else NOT_EXECUTED
@@ -589,13 +575,7 @@ def _drop_calls(draft: Draft, at: int, why: str, failure: Failure) -> None:
 
 
 def _never_ran(draft: Draft, operation: Operation, at: int, text: str, failure: Failure) -> None:
-    response = response_to(operation.plan, text, is_error=True)
-    draft.write(
-        OperationEnded(
-            operation=operation.id, attempt=0, status="cancelled", parts=(response,), digest=part_digest(response), failure=failure
-        ),
-        at,
-    )
+    end_call(draft, operation, at, "cancelled", _words(operation.plan, text), attempt=0, failure=failure)
 
 
 def finish(draft: Draft, command: Finish) -> None:

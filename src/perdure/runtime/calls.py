@@ -52,7 +52,7 @@ class Calls:
                     effect=tool.effect,
                     session_id=self._session_id,
                     turn=turn.id,
-                    operation=f"{turn.id}.{turn.step}.{turn.ordinal + index}",
+                    operation=turn.next_id(index),
                     call=call.id,
                     owner=checkpoint.identity.owner,
                     agent=self._agent.name,

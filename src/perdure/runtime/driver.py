@@ -164,7 +164,7 @@ class Driver:
 
     def answer_of(self, ended: TurnEnded) -> str:
         """The last answer of a turn that just ended."""
-        return self._context.answer_since(int(ended.turn[1:]))
+        return self._context.answer_since(ended.began)
 
     def notice(self, *, sure: bool = True) -> None:
         """Something may have been sent to the session. ``sure`` False: it may as well have been our own commit."""
@@ -511,15 +511,13 @@ class Driver:
         checkpoint = batch.checkpoint
         route = self._route(checkpoint)
         model = self.router.model(route)
-        facts = (route, checkpoint.context, checkpoint.epoch, instructions, tools, settings)
-        record = RequestRecord(
+        record = RequestRecord.of(
             route=route,
             context=checkpoint.context,
             epoch=checkpoint.epoch,
             instructions=instructions,
             tools=tools,
             settings=settings,
-            digest=canonical.short_digest(*facts),
         )
         request = ModelRequest(
             instructions=agent.instructions,
@@ -673,7 +671,7 @@ class Driver:
         shrunk: list[Outcome] = []
         for report, _ in self._work.reports:
             if isinstance(report, AttemptEnded) and report.parts:
-                operation = self.checkpoint.turn.operation(report.operation) if self.checkpoint.turn is not None else None
+                operation = self.checkpoint.operation(report.operation)
                 if operation is not None and operation.plan.kind == "model":
                     report = msgspec.structs.replace(report, status="failed", parts=(), failure=failure, usage=report.usage)
                     shrunk.append((report, ()))

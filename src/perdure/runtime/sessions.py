@@ -699,7 +699,7 @@ class Sessions:
             raise SubmissionRejected("the message was withdrawn before it was delivered", reason="withdrawn")
         if not isinstance(entry, TurnEnded):
             return None
-        started = int(entry.turn[1:])
+        started = entry.began
         rows = await self._runtime.store.entries(head.row.no, after=started, before=seq, kinds=CONTEXT_KINDS)
         context = Context(self._fetcher(head.row))
         opened = [open_entry(row) for row in rows]
@@ -746,8 +746,7 @@ def _title(parts: tuple[Part, ...]) -> str:
 
 
 def _check_open(checkpoint: Checkpoint, command: Answer, now: int) -> None:
-    requests = checkpoint.turn.requests if checkpoint.turn is not None else ()
-    asked = next((item for item in requests if item.request == command.request_id), None)
+    asked = next((item for item in checkpoint.requests if item.request == command.request_id), None)
     if asked is None:
         raise StaleRequest(f"request {command.request_id} is not open", hint="`perdure show` lists what was asked and answered")
     if 0 < asked.deadline <= now:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from ..core import canonical, commands, rules
+from ..core import commands, rules
 from ..core.checkpoint import Checkpoint, Operation, Turn
 from ..core.commands import AddNote, Answer, Command, EditMessage, Interrupt, PostMessage, ReportResult, RevokeGrant, SelectRoute, Withdraw
 from ..core.entries import (
@@ -24,6 +24,7 @@ from ..core.entries import (
     QueueChanged,
     RequestClosed,
     RequestOpened,
+    RequestRecord,
     RouteSelected,
     SessionCreated,
     SubmissionRefused,
@@ -144,8 +145,8 @@ def _started(before: Checkpoint, turn: Turn, entry: OperationStarted) -> Iterato
         if request is None:
             yield "a model call says nothing about its request"
             return
-        saw = (request.route, request.context, request.epoch, request.instructions, request.tools, request.settings)
-        if canonical.short_digest(*saw) != request.digest or plan.arguments != request.digest:
+        facts = {name: getattr(request, name) for name in RequestRecord.__struct_fields__ if name != "digest"}
+        if RequestRecord.of(**facts) != request or plan.arguments != request.digest:
             yield "the request's digest is not that of its parts"
         if (request.context, request.epoch) != (before.context, before.epoch):
             yield "the request's context is not the one that stands before it"

@@ -349,7 +349,7 @@ class SessionCheck:
             return
         if isinstance(entry, entries.EffectSettled) and entry.receipt in self.effects:
             self.effects[entry.receipt] = (self.effects[entry.receipt][0], entry.status)
-        operation = fold.turn.operation(entry.operation) if fold.turn is not None else None
+        operation = fold.operation(entry.operation)
         if operation is None or not operation.plan.effect_key or not entry.attempt or not getattr(entry, "final", True):
             return
         self.effects[entry.seq] = (effect_key(operation.plan.name, operation.plan.effect_key), entry.status)
@@ -534,7 +534,7 @@ class SessionCheck:
     def _waking(self, stored: Checkpoint) -> Iterator[str]:
         """When somebody must look: never, at the first deadline, or for what waits in the inbox."""
         row = self.row
-        deadlines = [item.deadline for item in stored.turn.requests if item.deadline] if stored.turn is not None else []
+        deadlines = [item.deadline for item in stored.requests if item.deadline]
         moments = [item.at if item.not_before is None else item.not_before for item in self.pending]
         if row.status == "queued" and stored.turn is not None:
             moments.append(row.updated)

@@ -231,9 +231,7 @@ async def _ending(store: Store, world: World) -> Ending:
         transcript = await read_transcript(store, row.session_id)
         for entry in entries:
             if isinstance(entry, TurnEnded):
-                answers = [
-                    message.text for message in transcript if message.role == "assistant" and int(entry.turn[1:]) < message.seq < entry.seq
-                ]
+                answers = [message.text for message in transcript if message.role == "assistant" and entry.began < message.seq < entry.seq]
                 failure = entry.failure.code if isinstance(entry, TurnFailed) else ""
                 outcomes[entry.submission] = (
                     entry.kind,
