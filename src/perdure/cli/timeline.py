@@ -26,7 +26,7 @@ from ..core.entries import (
     TurnEnded,
     TurnStarted,
 )
-from ..core.messages import Part, StoredPart, ToolCall, ToolCallResponse, decode_part
+from ..core.messages import Part, StoredPart, ToolCall, ToolCallResponse, decode_part, is_private
 from .text import plain
 
 __all__ = ["Timeline"]
@@ -138,7 +138,7 @@ class Timeline:
         parts = await self._whole(entry.parts)
         if item["type"] == "model":
             self._calls |= {part.id: part for part in parts if isinstance(part, ToolCall)}
-            self._receipts[entry.seq] = [_shown(part) for part in parts if not _hidden(part)]
+            self._receipts[entry.seq] = [_shown(part) for part in parts if not is_private(part)]
             item["usage"] = plain(entry.usage)
             item["model"] = entry.model
             item["finish"] = entry.finish
@@ -186,10 +186,6 @@ class Timeline:
             data = await self._fetch(part.digest) if isinstance(part, StoredPart) else None
             whole.append(part if data is None else decode_part(data))
         return whole
-
-
-def _hidden(part: Part) -> bool:
-    return type(part).__name__ == "Private" or (isinstance(part, StoredPart) and part.private)
 
 
 def _shown(part: Part) -> dict[str, Any]:

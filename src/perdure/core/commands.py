@@ -27,6 +27,7 @@ __all__ = [
     "checked",
     "decode",
     "digest",
+    "digest_of",
     "encode",
 ]
 
@@ -142,11 +143,18 @@ def encode(command: Command) -> bytes:
 
 def digest(command: Command) -> str:
     """What makes two submissions the same: kind and body, whoever sent them and whenever."""
-    return canonical.short_digest(command.kind, encode(command).decode())
+    return digest_of(command.kind, encode(command))
 
 
-def checked(command: Command) -> Command:
-    """The command as whoever takes it up will read it. Raises `UsageError`, and names the field, where its stored form says something else.
+def digest_of(kind: str, body: bytes) -> str:
+    """`digest` of a command whose body is at hand."""
+    return canonical.short_digest(kind, body.decode())
+
+
+def checked(command: Command) -> tuple[Command, bytes]:
+    """The command as whoever takes it up will read it, and its body.
+
+    Raises `UsageError`, and names the field, where its stored form says something else.
 
     Free-form values must have passed `canonical.check`.
     """
@@ -155,7 +163,8 @@ def checked(command: Command) -> Command:
         if isinstance(value, str):
             canonical.check(value, name)
     try:
-        read = decode(command.kind, encode(command), submission=command.submission, at=command.at, actor=command.actor)
+        body = encode(command)
+        read = decode(command.kind, body, submission=command.submission, at=command.at, actor=command.actor)
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at ")
         field = place.strip("`").removeprefix("$.") or "a field"
@@ -164,7 +173,7 @@ def checked(command: Command) -> Command:
         raise UsageError(f"a submission of kind {command.kind!r} can't be kept: {error}") from None
     if read != command:
         raise UsageError(f"a submission of kind {command.kind!r} would be read back as something else", hint="pass plain values")
-    return read
+    return read, body
 
 
 def decode(kind: str, body: bytes, *, submission: str, at: int, actor: str) -> Command:

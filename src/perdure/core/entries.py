@@ -19,6 +19,7 @@ __all__ = [
     "KINDS",
     "ApprovalRequested",
     "Attempt",
+    "Decision",
     "DefinitionChange",
     "EffectClass",
     "EffectMatch",
@@ -110,7 +111,8 @@ class EffectMatch(_Record, frozen=True, kw_only=True):
 class Plan(_Record, frozen=True, kw_only=True):
     """What an operation is, fixed when it is planned.
 
-    ``call`` is the id in the tool_call part that asked for it; ``effect_key`` is the tool and what its ``key`` selects.
+    ``call`` is the id in the tool_call part that asked for it; ``effect_key`` is the digest of what the tool's ``key`` selects, empty if
+    there is no effect to know again.
     """
 
     kind: OperationKind

@@ -48,6 +48,11 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     step: int = 0
     session_id: str = ""
 
+    @property
+    def answers(self) -> int:
+        """How many answers it already holds: the position in a conversation, whichever process asks. It takes as long as they are many."""
+        return sum(message.role == "assistant" for message in self.messages)
+
 
 class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
     """Text that was just written. A live view only: it has no seq, and a new attempt replaces the deltas of the one before."""

@@ -98,7 +98,7 @@ class OpenAIResponses(_OpenAI):
         )
 
     def _answer(self, request: ModelRequest) -> Answer:
-        return _ResponsesAnswer(self, _position(request))
+        return _ResponsesAnswer(self, request.answers)
 
 
 class OpenAIChat(_OpenAI):
@@ -148,7 +148,7 @@ class OpenAIChat(_OpenAI):
         return body
 
     def _answer(self, request: ModelRequest) -> Answer:
-        return _ChatAnswer(self, _position(request))
+        return _ChatAnswer(self, request.answers)
 
 
 # ---- what is sent ------------------------------------------------------------------------------------------------------------------
@@ -360,10 +360,6 @@ def _common(request: ModelRequest, settings: ModelSettings) -> dict[str, Any]:
 
 
 # ---- what comes back ---------------------------------------------------------------------------------------------------------------
-
-
-def _position(request: ModelRequest) -> int:
-    return sum(message.role == "assistant" for message in request.messages)
 
 
 class _ResponsesAnswer(Answer):

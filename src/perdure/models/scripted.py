@@ -41,11 +41,6 @@ Step: TypeAlias = "Reply | str | Exception | Callable[[ModelRequest], Answer | A
 Function: TypeAlias = "Callable[[ModelRequest], Answer | Awaitable[Answer] | AsyncIterator[Delta | Answer]]"
 
 
-def answered(request: ModelRequest) -> int:
-    """How many answers the request already holds: the position in a conversation, whichever process asks."""
-    return sum(message.role == "assistant" for message in request.messages)
-
-
 class FunctionModel:
     """A model whose answers a function writes.
 
@@ -126,7 +121,7 @@ class ScriptedModel(FunctionModel):
         self._steps: tuple[Step, ...] = (steps,) if isinstance(steps, str) else tuple(steps)
 
     def _play(self, request: ModelRequest) -> Answer | Awaitable[Answer]:
-        position = answered(request)
+        position = request.answers
         if position >= len(self._steps):
             raise UsageError(
                 f"the script has {len(self._steps)} steps, and step {position + 1} was asked for",
@@ -169,7 +164,7 @@ def _output(reply: Reply, request: ModelRequest, group: str) -> ModelOutput:
     if reply.text:
         parts.append(Text(content=reply.text))
     # Counting is as long as the conversation, so it is left to those who need it.
-    position = answered(request) if any(not call.id for call in reply.tool_calls) else 0
+    position = request.answers if any(not call.id for call in reply.tool_calls) else 0
     for index, call in enumerate(reply.tool_calls):
         parts.append(call if call.id else msgspec.structs.replace(call, id=f"call_{position}_{index}"))
     finish: Finish = reply.finish or ("tool_calls" if reply.tool_calls else "stop")

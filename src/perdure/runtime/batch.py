@@ -11,12 +11,13 @@ from ..core.checkpoint import Checkpoint, phase
 from ..core.commands import Command, digest
 from ..core.decider import apply
 from ..core.draft import Draft
+from ..core.effects import effect_key
 from ..core.entries import EffectSettled, Entry, Failure, OperationEnded, SubmissionRefused, TurnEnded
 from ..core.errors import Refused
 from ..core.journal import SALT_BYTES, Sealed, seal
 from ..store.base import Catalogue, Claim, Commit, Edited, EffectRow, InboxRow, Loaded, SessionStatus, StoredBlob
 
-__all__ = ["Batch", "effect_key", "parked", "seal_all"]
+__all__ = ["Batch", "parked", "seal_all"]
 
 
 def seal_all(entries: list[Entry], *, chain: bytes, session_id: str) -> tuple[Sealed, ...]:
@@ -35,7 +36,6 @@ class Batch:
 
     def __init__(self, head: Loaded, checkpoint: Checkpoint, *, now: int) -> None:
         self.head = head
-        self.before = checkpoint
         self.draft = Draft(checkpoint)
         self.now = now
         self.consumed: dict[str, int] = {}
@@ -132,11 +132,6 @@ class Batch:
             progress=progress,
             inbox_head=inbox_head,
         )
-
-
-def effect_key(name: str, selected: str) -> bytes:
-    """A tool's effects share a prefix; ``selected`` is the hex digest of what its key selects."""
-    return name.encode() + b"\x00" + bytes.fromhex(selected)
 
 
 def parked(checkpoint: Checkpoint, pending: Iterable[InboxRow], now: int) -> tuple[SessionStatus, int | None]:

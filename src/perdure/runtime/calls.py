@@ -8,13 +8,14 @@ from msgspec.structs import replace
 
 from ..agent import Agent
 from ..core.checkpoint import Checkpoint, Operation, startable
+from ..core.effects import effect_key
 from ..core.entries import EffectMatch, Failure, Plan, RequestClosed
 from ..core.messages import Part, ToolCall, ToolCallResponse
 from ..core.reports import AttemptEnded, CallsPlanned, Guarded, PlannedCall, StartTools
 from ..core.rules import UNKNOWN_LIVE, arguments_digest
 from ..tools.policy import Allow, ApprovalCall, Ask, Deny
 from ..tools.tool import ArgumentsInvalid, Tool
-from .batch import Batch, effect_key
+from .batch import Batch
 from .context import Context, Fetch, resolve_parts
 from .ledger import Ledger
 from .perform import keep_parts
@@ -171,16 +172,12 @@ def _planned(plan: Plan, tool: Tool, arguments: Any) -> Plan:
     return replace(
         plan,
         effect=tool.effect,
-        effect_key=_selected(tool, arguments),
+        # A pure call has no effect to know again.
+        effect_key="" if tool.effect == "pure" else tool.selected(arguments),
         exclusive=tool.exclusive,
         reconcile=tool.reconcile is not None,
         ask_when_uncertain=tool.on_uncertain == "ask",
     )
-
-
-def _selected(tool: Tool, arguments: Any) -> str:
-    """What a tool's key selects of the arguments, as the journal keeps it; a pure call has no effect to know again."""
-    return "" if tool.effect == "pure" else tool.effect_key(arguments)[len(tool.name.encode()) + 1 :].hex()
 
 
 def _repeats(name: str) -> str:

@@ -11,8 +11,9 @@ from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, Operat
 from ..core.errors import StoreCorrupt
 from ..core.journal import Sealed, open_entry
 from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, decode_part
+from ..store.base import Store
 
-__all__ = ["CONTEXT_KINDS", "Context", "Prefix", "resolve_parts"]
+__all__ = ["CONTEXT_KINDS", "Context", "Fetch", "Prefix", "resolve_parts", "stored_content"]
 
 CONTEXT_KINDS = ("message", "note_added", "operation_ended", "effect_settled")
 """The entries that messages are made of."""
@@ -21,6 +22,14 @@ AT_ONCE = 200
 """How many stored entries are read without leaving the event loop: a few milliseconds."""
 
 Fetch = Callable[[str], Awaitable[bytes]]
+
+
+async def stored_content(store: Store, root: str, digest: str) -> bytes:
+    """Content that entries refer to. Raises `StoreCorrupt` if it is missing."""
+    blob = await store.blob(root, digest)
+    if blob is None:
+        raise StoreCorrupt(f"the content {digest[:12]}… that a message refers to is missing", hint="run `perdure verify`")
+    return blob.data
 
 
 async def resolve_parts(parts: Iterable[Part], fetch: Fetch) -> tuple[Part, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
@@ -16,7 +17,7 @@ from ..agent import Agent
 from ..agent.definition import compatible, describe, difference
 from ..core import canonical
 from ..core import checkpoint as checkpoints
-from ..core.checkpoint import Checkpoint, due, phase
+from ..core.checkpoint import Checkpoint, phase
 from ..core.commands import Interrupt, PostMessage, ReportResult, SelectRoute
 from ..core.entries import (
     Failure,
@@ -40,7 +41,7 @@ from ..models.router import Router
 from ..store.base import Claim, Commit, Committed, Held, InboxMoved, InboxRow, Loaded, NoSession, Stale, StoredBlob
 from .batch import Batch, parked
 from .calls import Calls, Ruling
-from .context import CONTEXT_KINDS, Context
+from .context import CONTEXT_KINDS, Context, stored_content
 from .control import decode_row, is_control, promote_steers, take_control
 from .ledger import Ledger
 from .perform import Outcome, Performer
@@ -55,13 +56,16 @@ STUCK_CLAIMS = 5
 """After so many takeovers without progress the session waits for a person."""
 
 
+INBOX_RETRIES = 3
+"""After so many submissions that came in between, a turn ends without asking whether there are more."""
+
 ELSEWHERE_MS = 250
 """How often a session that another process runs is looked at again, besides the store's notices."""
 
 PAGE = 2_000
 """How many entries of a long session are read at once."""
 
-State: TypeAlias = Literal["committed", "working", "parked", "elsewhere"]
+State: TypeAlias = Literal["again", "working", "parked", "elsewhere"]
 
 _log = logging.getLogger("perdure.runtime")
 
@@ -139,7 +143,7 @@ class Driver:
         try:
             while self.held or ((self.interest or self.errand) and not self._stopping):
                 state = await self.advance()
-                if state == "committed" and not self._waits_for_effects():
+                if state == "again" and not self._waits_for_effects():
                     continue
                 if state in ("parked", "elsewhere"):
                     self.errand = False
@@ -207,7 +211,7 @@ class Driver:
         if self.held and self._must_cancel():
             await self._cancel_all()
         batch, claim = await self._decide()
-        if claim is None and not batch.entries and not self._may_release(batch):
+        if claim is None and not batch.entries and not (self.held and not self._work.running and self._releases(batch)):
             self._forget_draft()
             return "working"
         return await self._commit(batch, claim)
@@ -335,10 +339,7 @@ class Driver:
             for blob in blobs:
                 if blob.digest == digest:
                     return blob.data
-        stored = await self.store.blob(self.checkpoint.root, digest)
-        if stored is None:
-            raise StoreCorrupt(f"the content {digest[:12]}… that a message refers to is missing", hint="run `perdure verify`")
-        return stored.data
+        return await stored_content(self.store, self.checkpoint.root, digest)
 
     # ------------------------------------------------------------------------------------------------------------ deciding
 
@@ -460,24 +461,24 @@ class Driver:
     def _deliver_steers(self, batch: Batch) -> None:
         if batch.checkpoint.turn is None:
             return
-        for row in self._rows:
-            if not is_control(row) and row.submission_id not in batch.consumed and self._is_due(row, batch.now):
-                command = decode_row(row)
-                if (
-                    isinstance(command, PostMessage)
-                    and command.deliver == "steer"
-                    and batch.take(command, self._accept(command, batch.now))
-                ):
-                    batch.settled[command.submission] = batch.consumed[command.submission]
+        for post in self._due_posts(batch):
+            if post.deliver == "steer" and batch.take(post, self._accept(post, batch.now)):
+                batch.settled[post.submission] = batch.consumed[post.submission]
 
     def _next_turn(self, batch: Batch) -> bool:
+        post = next(self._due_posts(batch), None)
+        if post is None:
+            return False
+        self._keep(batch, self._described)
+        return batch.take(post, self._accept(post, batch.now))
+
+    def _due_posts(self, batch: Batch) -> Iterator[PostMessage]:
+        """The messages that wait and may be delivered now, by arrival."""
         for row in self._rows:
             if not is_control(row) and row.submission_id not in batch.consumed and self._is_due(row, batch.now):
-                command = decode_row(row)
-                assert isinstance(command, PostMessage)
-                self._keep(batch, self._described)
-                return batch.take(command, self._accept(command, batch.now))
-        return False
+                post = decode_row(row)
+                assert isinstance(post, PostMessage)
+                yield post
 
     def _accept(self, post: PostMessage, now: int) -> Accept:
         return Accept(
@@ -556,23 +557,18 @@ class Driver:
 
     # ----------------------------------------------------------------------------------------------------------- committing
 
-    def _may_release(self, batch: Batch) -> bool:
-        """Whether nothing runs and nothing is left that this process could do now."""
-        if not self.held or self._work.running or self._judging is not None:
+    def _releases(self, batch: Batch) -> bool:
+        """Whether nothing is left that this process could do now, or it is to do nothing more and nothing runs."""
+        if self._judging is not None:
             return False
-        where = phase(batch.checkpoint)
-        return where in ("idle", "waiting") or self._stopping
+        return phase(batch.checkpoint) in ("idle", "waiting") or (self._stopping and not self._work.running)
 
     async def _commit(self, batch: Batch, claim: Claim | None) -> State:
         assert self.head is not None
-        where = phase(batch.checkpoint)
-        running = bool(due(batch.checkpoint)) or self._judging is not None
-        stopped = self._stopping and not self._work.running and self._judging is None
-        release = stopped or (not running and where in ("idle", "waiting"))
+        flooded = self._moved >= INBOX_RETRIES
+        release = self._releases(batch) and not flooded
         ended = any(isinstance(entry, TurnEnded) for entry in batch.entries)
-        named = self._seen_head if (release or ended) and self._moved < 3 else None
-        if named is None and self._moved >= 3:
-            release = False
+        named = self._seen_head if (release or ended) and not flooded else None
         changed = claim is not None or release or ended or any(entry.kind == "turn_started" for entry in batch.entries)
         pending = [row for row in self._rows if row.submission_id not in batch.consumed]
         status, wake_at = parked(batch.checkpoint, pending, batch.now) if release else ("running", None)
@@ -588,26 +584,26 @@ class Driver:
         except LimitExceeded as error:
             self._forget_draft()
             self._shrink(error)
-            return "committed"
+            return "again"
         self._unannounced = True
         answer = await self.store.commit(commit)
         self._unannounced &= isinstance(answer, Committed)
         match answer:
             case Committed():
                 await self._committed(batch, commit, answer)
-                return "committed"
+                return "again"
             case InboxMoved():
                 self._moved += 1
                 self._forget_draft()
                 self._seen_head = answer.inbox_head
                 await self._read_inbox()
-                return "committed"
+                return "again"
             case Held():
                 self._forget_draft()
                 return "elsewhere"
             case Stale() if not self.held:
                 self._forget_draft()
-                return "committed"
+                return "again"
             case Stale() | NoSession():
                 raise Fenced(
                     f"the session {self.session_id!r} was taken over; this process's work on it ends",

@@ -190,10 +190,7 @@ class Runtime:
         waiting. Raises `CapacityExceeded`, `DefinitionChanged`, `SubmissionConflict`, `SessionStuck` and what `Sessions.send` raises;
         a turn that fails is a `Result` that says so.
         """
-        self.check_open()
-        session_id = session or submission or uuid.uuid4().hex
-        if submission is None and session is not None:
-            await self._refuse_unfinished(session_id)
+        session_id = await self._addressed(session, submission)
         identity = identity or (Identity(owner=owner) if owner else None)
         submission = submission or uuid.uuid4().hex
         while True:
@@ -234,10 +231,7 @@ class Runtime:
 
         Raises what `run` raises. Closing the generator only stops the watching.
         """
-        self.check_open()
-        session_id = session or submission or uuid.uuid4().hex
-        if submission is None and session is not None:
-            await self._refuse_unfinished(session_id)
+        session_id = await self._addressed(session, submission)
         async with self.session(session_id, agent, identity=identity, labels=labels) as handle:
             sent = await handle.send(content, submission=submission)
             after = 0 if sent.duplicate else None
@@ -248,6 +242,14 @@ class Runtime:
                 if isinstance(event, SubmissionRefused | QueueChanged) and event.submission == sent.id:
                     # Raises what `run` would: the message was refused or withdrawn. A promoted one is neither.
                     await self.sessions.result(session_id, sent.id)
+
+    async def _addressed(self, session: str | None, submission: str | None) -> str:
+        """The session that a call means. Raises `TurnUnfinished` where it doesn't say which message of an unfinished turn it means."""
+        self.check_open()
+        session_id = session or submission or uuid.uuid4().hex
+        if submission is None and session is not None:
+            await self._refuse_unfinished(session_id)
+        return session_id
 
     async def _refuse_unfinished(self, session_id: str) -> None:
         head = await self.store.load(check_id(session_id, "a session id"))

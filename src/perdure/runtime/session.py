@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ..agent import Agent
 from ..core.commands import Deliver
-from ..core.entries import Entry, Identity, RequestOpened
+from ..core.entries import Decision, Entry, Identity, RequestOpened
 from ..core.errors import UsageError
 from ..core.journal import open_entry
 from ..core.messages import Message
@@ -40,7 +40,6 @@ class Session:
         self._opened = 0
         self._created = True
         self._no: int | None = None
-        self._watch: Watch | None = None
         self._unused: Watch | None = None
         self._watches: set[Watch] = set()
         self._driver: Driver | None = None
@@ -98,9 +97,7 @@ class Session:
             labels=self._labels,
         )
 
-    async def answer(
-        self, request_id: str, decision: Literal["approve", "grant", "deny", "abort", "settle", "retry"], **options: Any
-    ) -> Submission:
+    async def answer(self, request_id: str, decision: Decision, **options: Any) -> Submission:
         """Close an open request; see `Sessions.answer`."""
         return await self._runtime.sessions.answer(self.id, request_id, decision, **options)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -25,7 +26,9 @@ from ..core.commands import (
     SelectRoute,
     Withdraw,
 )
+from ..core.effects import tool_of
 from ..core.entries import (
+    Decision,
     Entry,
     Identity,
     MessageAdded,
@@ -44,7 +47,6 @@ from ..core.errors import (
     QueueFull,
     SessionNotFound,
     StaleRequest,
-    StoreCorrupt,
     SubmissionConflict,
     SubmissionRejected,
     UsageError,
@@ -68,7 +70,7 @@ from ..store.base import (
 )
 from . import tokens
 from .batch import Batch, parked, seal_all
-from .context import CONTEXT_KINDS, Context, resolve_parts
+from .context import CONTEXT_KINDS, Context, Fetch, resolve_parts, stored_content
 from .control import is_control, promote_steers, take_control
 from .ledger import Ledger
 from .perform import OUTPUT_LIMIT, keep_parts
@@ -218,8 +220,8 @@ def _checked(command: Command) -> Command:
     _text(command.actor, "actor")
     if isinstance(command, Interrupt | Answer):
         _text(command.reason, "reason", NOTE_LIMIT)
-    command = commands.checked(command)
-    size = 0 if isinstance(command, ReportResult) else len(commands.encode(command))
+    command, body = commands.checked(command)
+    size = 0 if isinstance(command, ReportResult) else len(body)
     if size > COMMAND_LIMIT:
         told = InvalidMessage if isinstance(command, PostMessage | EditMessage) else UsageError
         raise told(f"a submission of kind {command.kind!r} with {size} bytes is too long", hint=f"at most {COMMAND_LIMIT} bytes are taken")
@@ -334,7 +336,7 @@ class Sessions:
         blobs: tuple[StoredBlob, ...] = (),
     ) -> Submission:
         check_id(session_id, "a session id")
-        store = self._runtime.store
+        store, body = self._runtime.store, commands.encode(command)
         answer = await store.send(
             Send(
                 session_id=session_id,
@@ -343,8 +345,8 @@ class Sessions:
                 at=self._runtime.clock.now() if create is None else create.entry.at,
                 not_before=not_before,
                 actor=command.actor,
-                digest=commands.digest(command),
-                body=commands.encode(command),
+                digest=commands.digest_of(command.kind, body),
+                body=body,
                 urgent=command.kind != PostMessage.kind,
                 blobs=blobs,
                 create=create,
@@ -373,7 +375,7 @@ class Sessions:
         self,
         session_id: str,
         request_id: str,
-        decision: Literal["approve", "grant", "deny", "abort", "settle", "retry"],
+        decision: Decision,
         *,
         arguments: dict[str, Any] | None = None,
         reason: str = "",
@@ -392,7 +394,7 @@ class Sessions:
             arguments = canonical.check(arguments, "arguments")
         if decision != "settle" and (result is not None or is_error):
             raise UsageError("a result goes with the decision to settle", hint='decision="settle"')
-        if decision not in ("approve", "grant", "deny", "abort", "settle", "retry"):
+        if decision not in get_args(Decision):
             raise UsageError(f"{decision!r} is no decision", hint="approve, grant, deny, abort, settle or retry")
         command = Answer(
             request_id=request_id,
@@ -661,7 +663,7 @@ class Sessions:
                     session_id=session_id,
                     operation=receipt.operation,
                     attempt=receipt.attempt,
-                    name=row.effect_key.split(b"\x00", 1)[0].decode(),
+                    name=tool_of(row.effect_key),
                     arguments=await self._called_with(head, receipt, answers),
                     at=receipt.at,
                 )
@@ -709,14 +711,8 @@ class Sessions:
             await context.add([receipts[answers[-1].receipt], answers[-1]])
         return result_of(head.row.session_id, entry, context.answer_since(started))
 
-    def _fetcher(self, row: SessionRow) -> Any:
-        async def fetch(digest: str) -> bytes:
-            blob = await self._runtime.store.blob(row.root, digest)
-            if blob is None:
-                raise StoreCorrupt(f"the content {digest[:12]}… is missing", hint="run `perdure verify`")
-            return blob.data
-
-        return fetch
+    def _fetcher(self, row: SessionRow) -> Fetch:
+        return partial(stored_content, self._runtime.store, row.root)
 
     async def list(
         self,

@@ -13,6 +13,7 @@ from ..core import canonical, commands, entries
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import RULES, Checkpoint, evolve
 from ..core.commands import PostMessage
+from ..core.effects import effect_key
 from ..core.entries import Entry, OperationEnded, Rebased, Recovered, TurnEnded
 from ..core.errors import PerdureError
 from ..core.journal import GENESIS, Sealed, body_digest, link, open_entry
@@ -20,7 +21,7 @@ from ..core.messages import Blob, Part, StoredPart, decode_part
 from ..store.audit import Auditable
 from ..store.base import PENDING_LIMIT, InboxRow, Loaded, Store
 from . import verify_facts as facts
-from .batch import effect_key, parked
+from .batch import parked
 from .driver import STUCK_CLAIMS
 
 __all__ = ["PAGE", "UNREADABLE", "Checked", "Problem", "SessionCheck"]

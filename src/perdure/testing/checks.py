@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..core import checkpoint as checkpoints
+from ..core.effects import effect_key
 from ..core.entries import (
     EffectSettled,
     Entry,
@@ -265,7 +266,7 @@ async def _effect_problems(store: Store, head: Loaded, entries: Sequence[Entry])
 
 
 def _key(plan: Plan | None) -> bytes | None:
-    return plan.name.encode() + b"\x00" + bytes.fromhex(plan.effect_key) if plan is not None and plan.effect_key else None
+    return effect_key(plan.name, plan.effect_key) if plan is not None and plan.effect_key else None
 
 
 async def _catalogue_problems(store: Store, head: Loaded) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..core.messages import ToolCall
-from ..models.scripted import FunctionModel, Reply, Step, answered
+from ..models.scripted import FunctionModel, Reply, Step
 from ..tools.context import ToolContext
 from ..tools.tool import ToolError
 
@@ -108,7 +108,7 @@ class World:
         """A model that plays a script, as `ScriptedModel` does, and can be killed before it answers and in the middle of the stream."""
 
         async def play(request: ModelRequest) -> AsyncIterator[Delta | Reply | str]:
-            position = answered(request)
+            position = request.answers
             await self.point("model", str(position), "before")
             step: Any = steps[position]
             if isinstance(step, Exception):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, get_args, overload
 
 from ..core import canonical
+from ..core.effects import effect_key
 from ..core.entries import EffectClass
 from ..core.errors import InvalidTool, NotCanonical
 from .context import ToolContext
@@ -255,7 +256,11 @@ class Tool:
         return BoundCall(arguments, kwargs)
 
     def effect_key(self, arguments: Any) -> bytes:
-        """What an effect is known by in the ledger: the tool's name, a zero byte, and 32 bytes for what ``key`` selects.
+        """What an effect is known by in the ledger: the tool's name, a zero byte, and 32 bytes for what ``key`` selects."""
+        return effect_key(self.name, self.selected(arguments))
+
+    def selected(self, arguments: Any) -> str:
+        """The digest (hex) of what ``key`` selects of a call's arguments.
 
         Values are compared as the function gets them, defaults filled in, so another spelling of the same call is the same effect.
         Arguments that don't fit the tool have no effect; their key is made of them as they are.
@@ -265,7 +270,7 @@ class Tool:
         except ArgumentsInvalid:
             values = arguments if isinstance(arguments, dict) else {"": arguments}
         selected = values if self.key is None else [values.get(name) for name in self.key]
-        return self.name.encode() + b"\x00" + bytes.fromhex(canonical.digest(canonical.encode(selected)))
+        return canonical.digest(canonical.encode(selected))
 
     def start(self, context: ToolContext, bound: BoundCall) -> Running[Any]:
         """Start a call and return at once. Its result is plain JSON data, or `ResultInvalid` is its outcome."""
