@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from ..core.errors import ProviderError, UsageError
 from ..core.messages import Message, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, Uri
 from ..core.usage import Usage
 from .base import Delta, Finish, ModelOutput, ModelRequest, ReasoningDelta, TextDelta
-from .remote import Answer, RemoteModel, arguments_of, clean, compact, plain, reject, wire_id
+from .remote import Answer, Connection, RemoteModel, arguments_of, clean, compact, plain, reject, wire_id
 
 __all__ = ["Anthropic", "render"]
 
@@ -51,33 +51,18 @@ class Anthropic(RemoteModel):
     _client_class = "AsyncAnthropic"
     _key_variables = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
     _path = "/v1/messages"
+    _prefix = "anthropic"
 
     def __init__(
         self,
         model: str,
         *,
-        name: str | None = None,
-        group: str | None = None,
-        client: Any = None,
-        api_key: str | None = None,
-        base_url: str | None = None,
-        timeout: float | None = None,
-        streaming: bool = True,
         max_tokens: int = DEFAULT_MAX_TOKENS,
         thinking: dict[str, Any] | None = None,
         cache: bool = False,
+        **connection: Unpack[Connection],
     ) -> None:
-        own = f"anthropic:{model}"
-        super().__init__(
-            model,
-            name=name or own,
-            group=group or own,
-            client=client,
-            api_key=api_key,
-            base_url=base_url,
-            timeout=timeout,
-            streaming=streaming,
-        )
+        super().__init__(model, **connection)
         self._max_tokens = max_tokens
         self._thinking = thinking
         self._cache = cache

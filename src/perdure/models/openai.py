@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from ..core.errors import ProviderError, UsageError
 from ..core.messages import Message, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, Uri
 from ..core.usage import Usage
 from .base import Delta, Finish, ModelOutput, ModelRequest, ModelSettings, ReasoningDelta, TextDelta
-from .remote import Answer, RemoteModel, arguments_of, clean, compact, plain, reject, wire_id, with_id
+from .remote import Answer, Connection, RemoteModel, arguments_of, clean, compact, plain, reject, wire_id, with_id
 
 __all__ = ["OpenAIChat", "OpenAIResponses", "render_chat", "render_responses"]
 
@@ -58,32 +58,17 @@ class OpenAIResponses(_OpenAI):
     """
 
     _path = "/responses"
+    _prefix = "openai"
 
     def __init__(
         self,
         model: str,
         *,
-        name: str | None = None,
-        group: str | None = None,
-        client: Any = None,
-        api_key: str | None = None,
-        base_url: str | None = None,
-        timeout: float | None = None,
-        streaming: bool = True,
         reasoning_summary: Literal["auto", "concise", "detailed"] | None = None,
         encrypted_reasoning: bool = True,
+        **connection: Unpack[Connection],
     ) -> None:
-        own = f"openai:{model}"
-        super().__init__(
-            model,
-            name=name or own,
-            group=group or own,
-            client=client,
-            api_key=api_key,
-            base_url=base_url,
-            timeout=timeout,
-            streaming=streaming,
-        )
+        super().__init__(model, **connection)
         self._reasoning_summary = reasoning_summary
         self._encrypted_reasoning = encrypted_reasoning
 
@@ -111,32 +96,17 @@ class OpenAIChat(_OpenAI):
     """
 
     _path = "/chat/completions"
+    _prefix = "openai-chat"
 
     def __init__(
         self,
         model: str,
         *,
-        name: str | None = None,
-        group: str | None = None,
-        client: Any = None,
-        api_key: str | None = None,
-        base_url: str | None = None,
-        timeout: float | None = None,
-        streaming: bool = True,
         include_usage: bool = True,
         max_tokens_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens",
+        **connection: Unpack[Connection],
     ) -> None:
-        own = f"openai-chat:{model}"
-        super().__init__(
-            model,
-            name=name or own,
-            group=group or own,
-            client=client,
-            api_key=api_key,
-            base_url=base_url,
-            timeout=timeout,
-            streaming=streaming,
-        )
+        super().__init__(model, **connection)
         self._include_usage = include_usage
         self._max_tokens_field = max_tokens_field
 

@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from importlib import import_module
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypedDict
 
 import msgspec
 
@@ -71,6 +71,18 @@ class Answer(ABC):
         """The answer, once it is complete."""
 
 
+class Connection(TypedDict, total=False):
+    """How a model is reached, and as what it is known here: what every `RemoteModel` takes."""
+
+    name: str | None
+    group: str | None
+    client: Any
+    api_key: str | None
+    base_url: str | None
+    timeout: float | None
+    streaming: bool
+
+
 class RemoteModel(ABC):
     """A provider's model. Subclasses say where it is, what is sent, and how its answers and errors are read."""
 
@@ -78,27 +90,29 @@ class RemoteModel(ABC):
     _client_class: ClassVar[str]
     _key_variables: ClassVar[tuple[str, ...]]
     _path: ClassVar[str]
+    _prefix: ClassVar[str]
     _options: ClassVar[dict[str, Any]] = {}
 
     def __init__(
         self,
         model: str,
         *,
-        name: str,
-        group: str,
-        client: Any,
-        api_key: str | None,
-        base_url: str | None,
-        timeout: float | None,
-        streaming: bool,
+        name: str | None = None,
+        group: str | None = None,
+        client: Any = None,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float | None = None,
+        streaming: bool = True,
     ) -> None:
         if not model or not isinstance(model, str):
             raise UsageError("a model needs the name by which its provider knows it")
         if client is not None and (api_key is not None or base_url is not None or timeout is not None):
             raise UsageError("a client brings its own key, address and timeout", hint="pass either client or api_key, base_url, timeout")
         self.model = model
-        self._name = name
-        self._group = group
+        own = f"{self._prefix}:{model}"
+        self._name = name or own
+        self._group = group or own
         self._given = client
         self._api_key = api_key
         self._base_url = base_url

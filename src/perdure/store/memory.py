@@ -195,16 +195,7 @@ class MemoryStore:
         elif len(session.pending) >= PENDING_LIMIT:
             return QueueIsFull(len(session.pending))
         row = session.row
-        arrived = InboxRow(
-            submission_id=send.submission_id,
-            arrival=row.inbox_head + 1,
-            kind=send.kind,
-            at=send.at,
-            not_before=send.not_before,
-            actor=send.actor,
-            digest=send.digest,
-            body=send.body,
-        )
+        arrived = rules.arrival(send, row.inbox_head)
         _put(session, send.submission_id, arrived)
         self._keep(row.root, send.blobs)
         session.row = _replace(

@@ -9,7 +9,7 @@ import msgspec
 
 from ..core import canonical
 from ..core.errors import UsageError
-from .base import Commit, CommitAnswer, Held, InboxMoved, NoSession, Send, SessionRow, SessionStatus, Stale, StoredBlob
+from .base import Commit, CommitAnswer, Held, InboxMoved, InboxRow, NoSession, Send, SessionRow, SessionStatus, Stale, StoredBlob
 
 __all__ = ["After", "Clock", "Head", "after_commit", "check_blob", "check_commit", "check_new", "judge", "wall_clock", "woken"]
 
@@ -100,6 +100,20 @@ def after_commit(commit: Commit, head: Head) -> After:
         holder=None if commit.release else holder,
         claims=claims,
         inbox_head=head.inbox_head + len(commit.received),
+    )
+
+
+def arrival(send: Send, inbox_head: int) -> InboxRow:
+    """The row of a submission that comes behind all those up to ``inbox_head``."""
+    return InboxRow(
+        submission_id=send.submission_id,
+        arrival=inbox_head + 1,
+        kind=send.kind,
+        at=send.at,
+        not_before=send.not_before,
+        actor=send.actor,
+        digest=send.digest,
+        body=send.body,
     )
 
 

@@ -19,7 +19,6 @@ from ..base import (
     Committed,
     Conflict,
     Held,
-    InboxRow,
     NoSession,
     QueueIsFull,
     Runner,
@@ -245,16 +244,7 @@ class SendWrite(Write):
         waiting: int = tx.one("inbox_count", {"no": session.no})[0]
         if waiting >= PENDING_LIMIT:
             return QueueIsFull(waiting)
-        row = InboxRow(
-            submission_id=send.submission_id,
-            arrival=session.inbox_head + 1,
-            kind=send.kind,
-            at=send.at,
-            not_before=send.not_before,
-            actor=send.actor,
-            digest=send.digest,
-            body=send.body,
-        )
+        row = rules.arrival(send, session.inbox_head)
         tx.keep(session.root, send.blobs)
         tx.must("inbox_add", {**msgspec.structs.asdict(row), "no": session.no})
         wake_at = rules.woken(session, send, self.now)
