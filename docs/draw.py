@@ -9,7 +9,8 @@ from typing import Any, get_args
 
 import msgspec
 
-from perdure.core import checkpoint, commands, decider, entries, messages, recovery, rules, usage
+from perdure.core import checkpoint, commands, decider, entries, messages, recovery, usage
+from perdure.core.rules import attempts, endings
 
 PAGE = Path(__file__).with_name("protocol.md")
 
@@ -116,10 +117,10 @@ def _rules() -> Iterable[str]:
     yield _row("number", "is", "means")
     yield _row("---", "---", "---")
     for name, value, meaning in (
-        ("rules.ATTEMPTS", rules.ATTEMPTS, "tries of a model call whose provider fails"),
-        ("rules.FIRST_DELAY_MS", rules.FIRST_DELAY_MS, "milliseconds before the second try; doubled before each further one"),
-        ("rules.LONGEST_DELAY_MS", rules.LONGEST_DELAY_MS, "the ceiling of that delay, and of a provider's own hint"),
-        ("rules.RESTARTS", rules.RESTARTS, "attempts of one operation that may begin because of a restart"),
+        ("attempts.ATTEMPTS", attempts.ATTEMPTS, "tries of a model call whose provider fails"),
+        ("attempts.FIRST_DELAY_MS", attempts.FIRST_DELAY_MS, "milliseconds before the second try; doubled before each further one"),
+        ("attempts.LONGEST_DELAY_MS", attempts.LONGEST_DELAY_MS, "the ceiling of that delay, and of a provider's own hint"),
+        ("endings.RESTARTS", endings.RESTARTS, "attempts of one operation that may begin because of a restart"),
         ("checkpoint.CALLS_LIMIT", checkpoint.CALLS_LIMIT, "tool calls of one step"),
         ("checkpoint.SIZE_LIMIT", checkpoint.SIZE_LIMIT, "bytes of a checkpoint"),
         ("checkpoint.RULES", checkpoint.RULES, "the number of these rules"),

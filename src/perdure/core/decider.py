@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from . import rules
 from .checkpoint import Checkpoint, Phase, phase
 from .commands import AddNote, Answer, Interrupt, RevokeGrant, SelectRoute
 from .draft import Draft
@@ -36,6 +35,7 @@ from .reports import (
     StepPrepared,
     TimePassed,
 )
+from .rules import attempts, calls, queue, requests, routes, turns
 
 __all__ = ["TABLE", "apply", "decide", "impossible", "not_now"]
 
@@ -53,27 +53,27 @@ def impossible(draft: Draft, command: Any) -> None:
 
 # fmt: off
 _ROWS: dict[type, tuple[Rule, Rule, Rule, Rule, Rule]] = {
-    # command      idle                     model                tools                waiting              completing
-    Accept:        (rules.start_turn,        rules.steer,         not_now,             not_now,             rules.steer),
-    Interrupt:     (rules.refuse_interrupt,  rules.interrupt,     rules.interrupt,     rules.interrupt,     rules.interrupt),
-    Answer:        (rules.refuse_answer,     rules.answer,        rules.answer,        rules.answer,        rules.answer),
-    Report:        (rules.report,            rules.report,        rules.report,        rules.report,        rules.report),
-    Claimed:       (not_now,                 recover,             recover,             recover,             recover),
-    AttemptEnded:  (not_now,                 rules.end_attempt,   rules.end_attempt,   rules.end_attempt,   not_now),
-    CallsPlanned:  (impossible,              impossible,          rules.plan_calls,    impossible,          impossible),
-    StartTools:    (not_now,                 not_now,             rules.start_tools,   not_now,             not_now),
-    Guarded:       (impossible,              impossible,          rules.guard,         rules.guard,         impossible),
-    StepPrepared:  (impossible,              rules.prepare_step,  impossible,          impossible,          impossible),
-    Reconciled:    (not_now,                 not_now,             rules.reconcile,     not_now,             not_now),
-    TimePassed:    (not_now,                 rules.pass_time,     rules.pass_time,     rules.pass_time,     rules.pass_time),
-    Finish:        (impossible,              impossible,          impossible,          impossible,          rules.finish),
-    Fail:          (impossible,              rules.fail,          rules.fail,          rules.fail,          rules.fail),
-    Redefined:     (impossible,              rules.redefine,      rules.redefine,      rules.redefine,      rules.redefine),
-    SelectRoute:   (rules.select_route,      rules.refuse_route,  rules.refuse_route,  rules.refuse_route,  rules.refuse_route),
-    RevokeGrant:   (rules.revoke_grant,      rules.revoke_grant,  rules.revoke_grant,  rules.revoke_grant,  rules.revoke_grant),
-    AddNote:       (rules.add_note,          rules.add_note,      rules.add_note,      rules.add_note,      rules.add_note),
-    ChangeQueue:   (rules.change_queue,      rules.change_queue,  rules.change_queue,  rules.change_queue,  rules.change_queue),
-    Promote:       (rules.promote,           rules.promote,       rules.promote,       rules.promote,       rules.promote),
+    # command     idle                    model                  tools                  waiting                completing
+    Accept:       (turns.start_turn,       turns.steer,           not_now,               not_now,               turns.steer),
+    Interrupt:    (turns.refuse_interrupt, turns.interrupt,       turns.interrupt,       turns.interrupt,       turns.interrupt),
+    Answer:       (requests.refuse_answer, requests.answer,       requests.answer,       requests.answer,       requests.answer),
+    Report:       (attempts.report,        attempts.report,       attempts.report,       attempts.report,       attempts.report),
+    Claimed:      (not_now,                recover,               recover,               recover,               recover),
+    AttemptEnded: (not_now,                attempts.end_attempt,  attempts.end_attempt,  attempts.end_attempt,  not_now),
+    CallsPlanned: (impossible,             impossible,            calls.plan_calls,      impossible,            impossible),
+    StartTools:   (not_now,                not_now,               calls.start_tools,     not_now,               not_now),
+    Guarded:      (impossible,             impossible,            calls.guard,           calls.guard,           impossible),
+    StepPrepared: (impossible,             turns.prepare_step,    impossible,            impossible,            impossible),
+    Reconciled:   (not_now,                not_now,               attempts.reconcile,    not_now,               not_now),
+    TimePassed:   (not_now,                requests.pass_time,    requests.pass_time,    requests.pass_time,    requests.pass_time),
+    Finish:       (impossible,             impossible,            impossible,            impossible,            turns.finish),
+    Fail:         (impossible,             turns.fail,            turns.fail,            turns.fail,            turns.fail),
+    Redefined:    (impossible,             turns.redefine,        turns.redefine,        turns.redefine,        turns.redefine),
+    SelectRoute:  (routes.select_route,    routes.refuse_route,   routes.refuse_route,   routes.refuse_route,   routes.refuse_route),
+    RevokeGrant:  (requests.revoke_grant,  requests.revoke_grant, requests.revoke_grant, requests.revoke_grant, requests.revoke_grant),
+    AddNote:      (queue.add_note,         queue.add_note,        queue.add_note,        queue.add_note,        queue.add_note),
+    ChangeQueue:  (queue.change_queue,     queue.change_queue,    queue.change_queue,    queue.change_queue,    queue.change_queue),
+    Promote:      (queue.promote,          queue.promote,         queue.promote,         queue.promote,         queue.promote),
 }
 # fmt: on
 _SITUATIONS: tuple[Phase, ...] = ("idle", "model", "tools", "waiting", "completing")

@@ -8,7 +8,7 @@ from .checkpoint import Operation, phase
 from .draft import Draft
 from .entries import Attempt, OperationEnded, Recovered, TurnAborted
 from .reports import Claimed
-from .rules import (
+from .rules.endings import (
     CRASH_LOOP,
     LOST,
     RESTARTS,

@@ -10,9 +10,10 @@ from ..agent import Agent
 from ..core.checkpoint import Checkpoint, Operation, startable
 from ..core.effects import effect_key
 from ..core.entries import EffectMatch, Failure, Plan, RequestClosed
+from ..core.ids import arguments_digest
 from ..core.messages import Part, ToolCall, ToolCallResponse
 from ..core.reports import AttemptEnded, CallsPlanned, Guarded, PlannedCall, StartTools
-from ..core.rules import UNKNOWN_LIVE, arguments_digest
+from ..core.rules.endings import UNKNOWN_LIVE
 from ..tools.policy import Allow, ApprovalCall, Ask, Deny
 from ..tools.tool import ArgumentsInvalid, Tool
 from .batch import Batch

@@ -16,9 +16,9 @@ from ..core import canonical
 from ..core.checkpoint import CALLS_LIMIT, Operation
 from ..core.entries import Failure
 from ..core.errors import InvalidModelOutput, LimitExceeded, NotCanonical, PerdureError, ProviderError, StoreError
+from ..core.ids import idempotency_key
 from ..core.messages import Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, set_aside
 from ..core.reports import AttemptEnded, Fail, Reconciled
-from ..core.rules import idempotency_key
 from ..core.usage import Usage
 from ..models.base import Delta, Finish, Model, ModelOutput, ModelRequest, ReasoningDelta, TextDelta
 from ..store.base import StoredBlob

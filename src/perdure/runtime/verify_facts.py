@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from ..core import commands, rules
+from ..core import commands, ids
 from ..core.checkpoint import Checkpoint, Operation, Turn
 from ..core.commands import AddNote, Answer, Command, EditMessage, Interrupt, PostMessage, ReportResult, RevokeGrant, SelectRoute, Withdraw
 from ..core.entries import (
@@ -96,7 +96,7 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
         case RequestClosed() if turn is not None:
             if all((item.request, item.id) != (entry.request_id, entry.operation) for item in turn.requests):
                 yield f"the request {entry.request_id} is not open"
-            if entry.arguments is not None and entry.arguments_digest != rules.arguments_digest(entry.arguments):
+            if entry.arguments is not None and entry.arguments_digest != ids.arguments_digest(entry.arguments):
                 yield "the digest is not that of the edited arguments"
         case TurnEnded() if turn is not None:
             said = (entry.turn, entry.submission, entry.steps, entry.tool_calls, entry.usage)
@@ -171,9 +171,9 @@ def _opened(operation: Operation | None, entry: RequestOpened) -> Iterator[str]:
         yield f"no operation {entry.operation} is open"
         return
     if isinstance(entry, ApprovalRequested):
-        expected = rules.approval_id(operation.id, msgspec.structs.replace(operation.plan, match=entry.match))
+        expected = ids.approval_id(operation.id, msgspec.structs.replace(operation.plan, match=entry.match))
     else:
-        expected = rules.request_id("uncertain", operation.id, operation.attempt, operation.plan.arguments)
+        expected = ids.request_id("uncertain", operation.id, operation.attempt, operation.plan.arguments)
     if entry.request_id != expected:
         yield "the request's id is not that of what it asks"
 

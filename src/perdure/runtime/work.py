@@ -15,7 +15,7 @@ from ..core.entries import Failure
 from ..core.errors import StoreError
 from ..core.messages import StoredPart, ToolCallResponse, decode_part
 from ..core.reports import AttemptEnded, Reconciled
-from ..core.rules import NOT_EXECUTED
+from ..core.rules.endings import NOT_EXECUTED
 from ..models.base import ModelRequest
 from ..models.router import Router
 from .calls import Calls

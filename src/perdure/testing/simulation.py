@@ -30,9 +30,9 @@ from ..core.entries import (
     TurnStarted,
 )
 from ..core.errors import PerdureError, ProviderUnavailable, StaleRequest, StoreBroken, StoreError, SubmissionConflict
+from ..core.ids import idempotency_key
 from ..core.journal import open_entry
 from ..core.messages import ToolCall
-from ..core.rules import idempotency_key
 from ..core.usage import Usage
 from ..models.base import ModelRequest
 from ..models.scripted import FunctionModel, Reply

@@ -19,9 +19,10 @@ from typing import Any, Literal, TypeAlias
 from ..agent import Agent
 from ..core import checkpoint as checkpoints
 from ..core.entries import TurnEnded, TurnFailed
+from ..core.ids import idempotency_key
 from ..core.journal import open_entry
 from ..core.messages import ToolCallResponse
-from ..core.rules import UNKNOWN_AFTER_RESTART, idempotency_key
+from ..core.rules.endings import UNKNOWN_AFTER_RESTART
 from ..core.usage import Totals
 from ..store.base import SessionQuery, Store
 from .checks import find_problems, read_transcript

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.core import checkpoint as checkpoints
-from perdure.core import entries, rules
+from perdure.core import entries, ids
 from perdure.core.checkpoint import Checkpoint, Operation, evolve, fold
 from perdure.core.commands import Answer, PostMessage, ReportResult
 from perdure.core.decider import decide
@@ -47,7 +47,7 @@ def call(identity: str = "c1", name: str = "refund", **arguments: Any) -> ToolCa
 def planned(asked: ToolCall, effect: Any = "external", **facts: Any) -> PlannedCall:
     """A call with what its tool says of it; facts of the plan and of the verdict may be mixed."""
     of_plan = {name: facts.pop(name) for name in list(facts) if name in Plan.__struct_fields__}
-    plan = Plan(kind="tool", name=asked.name, call=asked.id, arguments=rules.arguments_digest(asked.arguments), effect=effect, **of_plan)
+    plan = Plan(kind="tool", name=asked.name, call=asked.id, arguments=ids.arguments_digest(asked.arguments), effect=effect, **of_plan)
     return PlannedCall(plan=plan, **facts)
 
 

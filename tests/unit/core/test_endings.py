@@ -9,7 +9,7 @@ import story
 from msgspec.structs import replace
 from story import NOT_EXECUTED, UNKNOWN, Story, call, line, lines, planned
 
-from perdure.core import rules
+from perdure.core import ids
 from perdure.core.checkpoint import due, startable
 from perdure.core.commands import Answer, Interrupt
 from perdure.core.entries import (
@@ -30,6 +30,7 @@ from perdure.core.entries import (
 from perdure.core.errors import StaleRequest, SubmissionRejected
 from perdure.core.messages import Text, ToolCallResponse
 from perdure.core.reports import AttemptEnded, Finish, Guarded, Promote, StartTools, TimePassed
+from perdure.core.rules import attempts
 from perdure.core.usage import Usage
 
 EFFECTS = ("pure", "idempotent", "transactional", "external")
@@ -220,8 +221,8 @@ def test_an_approval_lets_exactly_what_the_person_saw_run() -> None:
     s = story.waiting()
     asked = s.entries[-1]
     assert isinstance(asked, ApprovalRequested)
-    assert asked.request_id == rules.request_id("approval", "t2.0.1", 1, asked.arguments)
-    assert asked.request_id != rules.request_id("approval", "t2.0.1", 1, rules.arguments_digest({"cents": 1}))
+    assert asked.request_id == ids.request_id("approval", "t2.0.1", 1, asked.arguments)
+    assert asked.request_id != ids.request_id("approval", "t2.0.1", 1, ids.arguments_digest({"cents": 1}))
     assert len(asked.request_id) == 16
 
 
@@ -234,7 +235,7 @@ def test_edited_arguments_stand_in_the_decision_and_the_operation_holds_their_di
     assert closed.arguments == {"cents": 1}
     item = s.operation("t2.0.1")
     assert item.edited == closed.seq
-    assert item.plan.arguments == closed.arguments_digest == rules.arguments_digest({"cents": 1})
+    assert item.plan.arguments == closed.arguments_digest == ids.arguments_digest({"cents": 1})
 
 
 def test_arguments_of_another_decision_than_approve_change_nothing() -> None:
@@ -378,7 +379,7 @@ def test_an_uncertain_call_that_a_person_says_did_not_happen_runs_again_as_the_n
     asked = s.entries[-1]
     assert isinstance(asked, UncertainRequested)
     assert asked.attempt == 2
-    assert asked.request_id == rules.request_id("uncertain", "t2.0.1", 2, asked.arguments)
+    assert asked.request_id == ids.request_id("uncertain", "t2.0.1", 2, asked.arguments)
 
 
 # ------------------------------------------------------------------------------------------------------------------ limits
@@ -493,7 +494,7 @@ def test_a_model_call_is_tried_five_times_with_delays_that_double() -> None:
     ],
 )
 def test_the_delay_before_the_next_attempt(attempt: int, hint: int | None, wait: int) -> None:
-    assert rules.retry_delay(attempt, hint) == wait
+    assert attempts.retry_delay(attempt, hint) == wait
 
 
 def test_the_hint_of_a_provider_wins_over_the_delay() -> None:
@@ -797,12 +798,12 @@ def test_an_answer_to_a_request_that_fell_with_its_turn_is_stale() -> None:
 
 
 def test_the_idempotency_key_names_the_store_the_session_and_the_operation_and_nothing_else() -> None:
-    key = rules.idempotency_key("store", "s1", "t2.0.1")
+    key = ids.idempotency_key("store", "s1", "t2.0.1")
 
     assert key.startswith("pd_")
     assert len(key) == 35
-    assert key == rules.idempotency_key("store", "s1", "t2.0.1")
-    others = {rules.idempotency_key(*names) for names in (("other", "s1", "t2.0.1"), ("store", "s2", "t2.0.1"), ("store", "s1", "t2.0.2"))}
+    assert key == ids.idempotency_key("store", "s1", "t2.0.1")
+    others = {ids.idempotency_key(*names) for names in (("other", "s1", "t2.0.1"), ("store", "s2", "t2.0.1"), ("store", "s1", "t2.0.2"))}
     assert len(others | {key}) == 4
 
 

@@ -10,12 +10,13 @@ import story
 from msgspec.structs import replace
 from story import AFTER_RESTART, NOT_EXECUTED, UNKNOWN, Story, call, lines, planned
 
-from perdure.core import rules
+from perdure.core import ids
 from perdure.core.checkpoint import due
 from perdure.core.commands import Interrupt
 from perdure.core.entries import Failure, Recovered, UncertainRequested
 from perdure.core.messages import Text
 from perdure.core.reports import Finish
+from perdure.core.rules import attempts
 
 CONTINUE, STOP = "continue", "stop"
 
@@ -265,7 +266,7 @@ def test_what_a_restart_left_uncertain_is_asked_about_with_the_call_that_a_perso
     asked = written[-1]
     assert isinstance(asked, UncertainRequested)
     assert (asked.operation, asked.attempt, asked.name, asked.call) == ("t2.0.1", 1, "refund", "c1")
-    assert asked.request_id == rules.request_id("uncertain", "t2.0.1", 1, asked.arguments)
+    assert asked.request_id == ids.request_id("uncertain", "t2.0.1", 1, asked.arguments)
 
 
 @pytest.mark.parametrize(
@@ -447,7 +448,7 @@ def test_attempts_that_begin_because_of_a_restart_do_not_use_up_the_retries_of_a
         retries += 1
         given.steps()
 
-    assert retries == rules.ATTEMPTS - 1
+    assert retries == attempts.ATTEMPTS - 1
 
 
 def test_a_call_that_failed_while_alive_is_no_crash() -> None:

@@ -9,7 +9,6 @@ import pytest
 import story
 from story import NOT_EXECUTED, UNKNOWN, Story, call, planned
 
-from perdure.core import rules
 from perdure.core.checkpoint import phase
 from perdure.core.commands import AddNote, Answer, EditMessage, Interrupt, PostMessage, RevokeGrant, SelectRoute, Withdraw
 from perdure.core.decider import TABLE, apply, decide, impossible, not_now
@@ -34,6 +33,7 @@ from perdure.core.reports import (
     StepPrepared,
     TimePassed,
 )
+from perdure.core.rules import attempts, endings
 
 
 class Refusal(NamedTuple):
@@ -512,5 +512,5 @@ def test_a_model_answer_with_more_calls_than_the_limit_is_no_answer() -> None:
 
 
 def test_the_numbers_of_the_rules_are_those_of_the_design() -> None:
-    assert (rules.ATTEMPTS, rules.FIRST_DELAY_MS, rules.LONGEST_DELAY_MS) == (5, 200, 30_000)
-    assert (rules.UNKNOWN_LIVE, rules.UNKNOWN_AFTER_RESTART, rules.NOT_EXECUTED) == (UNKNOWN, story.AFTER_RESTART, NOT_EXECUTED)
+    assert (attempts.ATTEMPTS, attempts.FIRST_DELAY_MS, attempts.LONGEST_DELAY_MS) == (5, 200, 30_000)
+    assert (endings.UNKNOWN_LIVE, endings.UNKNOWN_AFTER_RESTART, endings.NOT_EXECUTED) == (UNKNOWN, story.AFTER_RESTART, NOT_EXECUTED)

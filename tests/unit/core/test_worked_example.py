@@ -20,9 +20,9 @@ from perdure.core.entries import (
     TurnCompleted,
     TurnStarted,
 )
+from perdure.core.ids import request_id
 from perdure.core.messages import Text
 from perdure.core.reports import Accept, Claimed, Finish
-from perdure.core.rules import request_id
 
 REFUND = call("c1", "refund", order="A-1", cents=500)
 POST = PostMessage(parts=(Text(content="Refund A-1"),), submission="mail-981", actor="ann")

@@ -1,0 +1,29 @@
+"""Derived ids: a command carries one time and no randomness, so what it makes has the same name whenever it is decided again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import canonical
+from .entries import Plan
+
+
+def request_id(kind: str, operation: str, attempt: int, arguments: str) -> str:
+    """A decision binds what the person saw: other arguments are another request."""
+    return canonical.short_digest(kind, operation, attempt, arguments)[:16]
+
+
+def approval_id(operation: str, plan: Plan) -> str:
+    """An earlier effect that is shown with the call is part of what the person sees."""
+    seen = plan.arguments if plan.match is None else f"{plan.arguments} {plan.match.seq}"
+    return request_id("approval", operation, 1, seen)
+
+
+def arguments_digest(arguments: Any) -> str:
+    """What a decision and an operation know of a call's arguments."""
+    return canonical.digest(canonical.encode(arguments))[:32]
+
+
+def idempotency_key(store_id: str, session_id: str, operation: str) -> str:
+    """The same after a restart, an approval or a month; another in a fork."""
+    return "pd_" + canonical.short_digest(store_id, session_id, operation)[:32]

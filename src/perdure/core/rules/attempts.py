@@ -1,0 +1,155 @@
+"""What attempts come to: receipts of models and tools, retries, reconciled and late results."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from .. import canonical
+from ..checkpoint import Operation
+from ..draft import Draft
+from ..entries import Failure, MessageAdded, NoteAdded, OperationEnded, RequestClosed, TurnFailed
+from ..errors import StaleRequest
+from ..messages import ToolCallResponse, digest_of, part_digest, visible
+from ..reports import AttemptEnded, Reconciled, Report
+from .endings import (
+    CRASH_LOOP,
+    NOT_EXECUTED,
+    RESTARTS,
+    UNKNOWN_AFTER_RESTART,
+    UNKNOWN_LIVE,
+    end_call,
+    end_crash_loop,
+    end_turn,
+    end_uncertain,
+    error_response,
+    fail_turn,
+    finish_batch,
+    settle,
+)
+from .routes import take_over_context
+
+ATTEMPTS = 5
+"""How often a model call is tried when its provider fails."""
+
+FIRST_DELAY_MS, LONGEST_DELAY_MS = 200, 30_000
+
+
+def retry_delay(attempt: int, hint: int | None) -> int:
+    """Milliseconds before the attempt after ``attempt``; the provider's hint wins up to the ceiling."""
+    return min(LONGEST_DELAY_MS, max(0, hint) if hint is not None else FIRST_DELAY_MS << (attempt - 1))
+
+
+def end_attempt(draft: Draft, command: AttemptEnded) -> None:
+    operation = draft.operation(command.operation)
+    held = operation is None or operation.status not in ("planned", "ready") or bool(operation.request)
+    never_started = command.attempt == 0 and not held
+    if operation is None or not (never_started or (operation.status == "started" and operation.attempt == command.attempt)):
+        return
+    if operation.plan.kind == "model":
+        _end_model_attempt(draft, operation, command)
+    else:
+        _end_tool_attempt(draft, operation, command)
+
+
+def _end_model_attempt(draft: Draft, operation: Operation, command: AttemptEnded) -> None:
+    ended = OperationEnded(
+        operation=operation.id,
+        attempt=command.attempt,
+        status=command.status,
+        finish=command.finish,
+        usage=command.usage,
+        model=command.model,
+        failure=command.failure,
+        partial=command.partial,
+        parts=command.parts,
+        group=command.group if command.status == "succeeded" else "",
+    )
+    if command.status == "succeeded":
+        take_over_context(draft, command)
+        digest = digest_of("assistant", map(part_digest, visible(command.parts)))
+        receipt = draft.write(replace(ended, digest=digest), command.at)
+        draft.write(MessageAdded(role="assistant", digest=digest, receipt=receipt), command.at)
+    elif command.status == "failed" and command.retryable and operation.failures + 1 < ATTEMPTS:
+        retry_at = command.at + retry_delay(operation.failures + 1, command.retry_after)
+        draft.write(replace(ended, final=False, retry_at=retry_at), command.at)
+    elif command.status == "failed" and command.fallback:
+        draft.write(replace(ended, fallback=command.fallback), command.at)
+    elif command.status == "failed":
+        draft.write(ended, command.at)
+        end_turn(draft, TurnFailed, command.at, failure=command.failure or Failure(code="model"))
+    else:
+        draft.write(replace(ended, final=command.final), command.at)
+
+
+def _end_tool_attempt(draft: Draft, operation: Operation, command: AttemptEnded) -> None:
+    if command.status == "uncertain":
+        end_uncertain(draft, operation, command.at, UNKNOWN_LIVE, failure=command.failure, can_tell=operation.plan.reconcile)
+    else:
+        parts = command.parts
+        if command.final and not parts:
+            parts = error_response(operation.plan, command.failure.message if command.failure else NOT_EXECUTED)
+        end_call(draft, operation, command.at, command.status, parts, attempt=command.attempt, final=command.final, failure=command.failure)
+    finish_batch(draft, command.at)
+
+
+def reconcile(draft: Draft, command: Reconciled) -> None:
+    operation = draft.operation(command.operation)
+    if operation is None or operation.status != "unknown":
+        return
+    match command.outcome:
+        case "done":
+            end_call(draft, operation, command.at, "succeeded", command.parts)
+        case "not_done" if operation.restarts > RESTARTS:
+            end_crash_loop(draft, operation, command.at)
+            finish_batch(draft, command.at)
+            fail_turn(draft, command.at, CRASH_LOOP, UNKNOWN_LIVE)
+            return
+        case "not_done" if operation.failures + 1 >= ATTEMPTS:
+            words = f"{NOT_EXECUTED}: {operation.failures + 1} attempts had no effect"
+            gave_up = Failure(code="not_done", message=words)
+            end_call(draft, operation, command.at, "failed", error_response(operation.plan, words), failure=gave_up)
+        case "not_done":
+            nothing = Failure(code="not_done", message="the attempt had no effect")
+            # The first time at once, since a crash is the usual cause; then as patiently as with a provider.
+            retry_at = command.at + retry_delay(operation.failures, None) if operation.failures else 0
+            end_call(draft, operation, command.at, "cancelled", final=False, failure=nothing, retry_at=retry_at)
+        case "unknown":
+            text = UNKNOWN_AFTER_RESTART if command.fence > operation.fence else UNKNOWN_LIVE
+            failure = Failure(code="unknown", message="nobody can tell")
+            end_uncertain(draft, operation, command.at, text, failure=failure, can_tell=False)
+    finish_batch(draft, command.at)
+
+
+def report(draft: Draft, command: Report) -> None:
+    """A late result is the receipt of an operation that is still open, and settles one that ended uncertain."""
+    late = command.command
+    operation = draft.operation(late.operation)
+    if operation is None or operation.status == "ended":
+        _settle_late(draft, command)
+        return
+    awaited = operation.plan.kind == "tool" and operation.status in ("started", "unknown", "asking")
+    if operation.attempt != late.attempt or not awaited:
+        raise StaleRequest(f"attempt {late.attempt} of {late.operation} is not the one that is awaited", hint="nothing was changed")
+    if operation.status == "asking":
+        close = RequestClosed(
+            request_id=operation.request, operation=operation.id, decision="settle", actor=late.actor, submission=late.submission
+        )
+        draft.write(close, command.at)
+        settle(draft, operation.id, operation.attempt, operation.receipt, command.parts, late)
+    else:
+        end_call(draft, operation, command.at, "failed" if late.is_error else "succeeded", command.parts)
+    finish_batch(draft, command.at)
+
+
+def _settle_late(draft: Draft, command: Report) -> None:
+    late, receipt = command.command, command.receipt
+    if receipt is None:
+        raise StaleRequest(f"the outcome of {late.operation} attempt {late.attempt} is known already", hint="nothing was changed")
+    settle(draft, late.operation, late.attempt, receipt.seq, command.parts, late)
+    response = command.parts[0]
+    name = response.name if isinstance(response, ToolCallResponse) else receipt.operation
+    outcome = "failed" if late.is_error else "succeeded"
+    told = canonical.encode(late.result).decode()
+    shown = told if len(told) <= 2000 else told[:2000] + " …"
+    text = f"The outcome of an earlier call of {name}, reported as unknown, is known now: it {outcome}. Result: {shown}"
+    draft.write(NoteAdded(text=text, operation=late.operation), command.at)

@@ -1,0 +1,87 @@
+"""The tool calls of a step: planned together, asked about, started."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ..checkpoint import CALLS_LIMIT, Operation, startable
+from ..draft import Draft
+from ..entries import ApprovalRequested, Failure, OperationPlanned, OperationStarted, TurnLimited
+from ..ids import approval_id
+from ..reports import CallsPlanned, Guarded, PlannedCall, StartTools
+from .endings import drop_calls, end_call, end_turn, error_response, finish_batch
+
+
+def plan_calls(draft: Draft, command: CallsPlanned) -> None:
+    turn, at = draft.turn, command.at
+    if not turn.unplanned:
+        return
+    limit = turn.limits.tool_calls
+    if limit is not None and turn.tool_calls + len(command.calls) > limit:
+        drop_calls(draft, at, "the turn's limit of tool calls is reached", Failure(code="limit"))
+        finish_batch(draft, at)
+        end_turn(draft, TurnLimited, at, limit="tool_calls", reason="limit reached: tool_calls")
+        return
+    if len(command.calls) > CALLS_LIMIT:
+        raise AssertionError("an answer with too many calls is no answer")
+    answered = ("reject", "replay")
+    operations = tuple(
+        Operation(
+            id=turn.next_id(index),
+            plan=call.plan,
+            status="ended" if call.verdict in answered else "planned",
+            request="open" if call.verdict == "ask" else "",
+        )
+        for index, call in enumerate(command.calls)
+    )
+    at_once = {item.id for item in startable(replace(turn, operations=operations, unplanned=()))}
+    for item in operations:
+        if item.id in at_once:
+            draft.write(OperationStarted(operation=item.id, attempt=1, fence=command.fence, plan=item.plan), at)
+        else:
+            draft.write(OperationPlanned(operation=item.id, plan=item.plan), at)
+    for item, call in zip(operations, command.calls, strict=True):
+        if call.verdict in answered:
+            failure = call.failure
+            parts = call.parts if failure is None else error_response(call.plan, failure.message)
+            end_call(draft, item, at, "succeeded" if failure is None else "failed", parts, attempt=0, failure=failure)
+    finish_batch(draft, at)
+    for item, call in zip(operations, command.calls, strict=True):
+        if call.verdict == "ask":
+            ask_approval(draft, item.id, call, at)
+
+
+def ask_approval(draft: Draft, identity: str, call: PlannedCall, at: int) -> None:
+    """Nothing of the batch starts before somebody says so."""
+    plan = call.plan
+    draft.write(
+        ApprovalRequested(
+            request_id=approval_id(identity, plan),
+            operation=identity,
+            deadline=call.deadline,
+            default=call.default,
+            name=plan.name,
+            call=plan.call,
+            arguments=plan.arguments,
+            match=plan.match,
+            reason=call.reason,
+        ),
+        at,
+    )
+
+
+def guard(draft: Draft, command: Guarded) -> None:
+    """What a person saw when they approved was another situation: ask, or ask again. Several calls of a batch may be in it."""
+    operation = draft.operation(command.operation)
+    if operation is not None and operation.status == "planned" and not operation.request:
+        plan = replace(operation.plan, match=command.match)
+        ask_approval(draft, operation.id, PlannedCall(plan=plan, reason=command.reason, deadline=command.deadline), command.at)
+
+
+def start_tools(draft: Draft, command: StartTools) -> None:
+    turn = draft.checkpoint.turn
+    for item in startable(turn) if turn is not None else ():
+        if item.not_before > command.at:
+            continue
+        plan = command.plans.get(item.id)
+        draft.write(OperationStarted(operation=item.id, attempt=item.attempt + 1, fence=command.fence, plan=plan), command.at)

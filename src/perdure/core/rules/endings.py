@@ -1,0 +1,183 @@
+"""How calls and turns end: every call gets exactly one response, every turn exactly one of four terminals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..checkpoint import Operation
+from ..commands import Answer, ReportResult
+from ..draft import Draft
+from ..entries import (
+    EffectSettled,
+    Failure,
+    MessageAdded,
+    OperationEnded,
+    OperationPlanned,
+    Plan,
+    RequestClosed,
+    ResponseReference,
+    Status,
+    TurnAborted,
+    TurnEnded,
+    TurnFailed,
+    UncertainRequested,
+)
+from ..ids import request_id
+from ..messages import Part, ToolCallResponse, digest_of, part_digest
+
+UNKNOWN_LIVE = "execution interrupted; result unknown"
+UNKNOWN_AFTER_RESTART = "execution interrupted; result unknown after restart"
+NOT_EXECUTED = "not executed"
+
+INTERRUPTED = Failure(code="interrupted")
+LOST = Failure(code="restart")
+
+RESTARTS = 3
+"""How many attempts of one operation may begin because of a restart."""
+
+CRASH_LOOP = Failure(code="crash_loop", message="its process died every time it was started")
+
+
+def end_call(
+    draft: Draft,
+    operation: Operation,
+    at: int,
+    status: Status,
+    parts: tuple[Part, ...] = (),
+    *,
+    attempt: int | None = None,
+    final: bool = True,
+    failure: Failure | None = None,
+    retry_at: int = 0,
+) -> None:
+    """A receipt of a tool call, with the one response that the model will read; of its latest attempt, unless ``attempt`` names another."""
+    ended = OperationEnded(
+        operation=operation.id,
+        attempt=operation.attempt if attempt is None else attempt,
+        status=status,
+        final=final,
+        parts=parts,
+        digest=part_digest(parts[0]) if parts else "",
+        failure=failure,
+        retry_at=retry_at,
+    )
+    draft.write(ended, at)
+
+
+def error_response(plan: Plan, text: str) -> tuple[Part, ...]:
+    """What the model reads instead of a result."""
+    return (response_to(plan, text, is_error=True),)
+
+
+def response_to(plan: Plan, response: Any, *, is_error: bool) -> ToolCallResponse:
+    return ToolCallResponse(id=plan.call, name=plan.name, response=response, is_error=is_error)
+
+
+def finish_batch(draft: Draft, at: int) -> None:
+    """Once every call has its response, they become one tool message, in call order."""
+    turn = draft.turn
+    tools = turn.tools
+    if tools and not turn.unplanned and all(item.status == "ended" for item in tools):
+        responses = tuple(ResponseReference(id=item.plan.call, receipt=item.receipt) for item in tools)
+        digest = digest_of("tool", (item.response for item in tools))
+        draft.write(MessageAdded(role="tool", digest=digest, responses=responses), at)
+
+
+def end_uncertain(draft: Draft, operation: Operation, at: int, text: str, *, failure: Failure | None, can_tell: bool) -> None:
+    """One meaning of *uncertain*, live or after a restart: its tool tells, or a person is asked, or model and person are told."""
+    if can_tell or operation.plan.ask_when_uncertain:
+        end_call(draft, operation, at, "uncertain", final=False, failure=failure)
+        if not can_tell:
+            ask_uncertain(draft, operation, at)
+    else:
+        end_call(draft, operation, at, "uncertain", error_response(operation.plan, text), failure=failure)
+
+
+def ask_uncertain(draft: Draft, operation: Operation, at: int) -> None:
+    """Only a person can tell what became of the attempt."""
+    plan = operation.plan
+    draft.write(
+        UncertainRequested(
+            request_id=request_id("uncertain", operation.id, operation.attempt, plan.arguments),
+            operation=operation.id,
+            name=plan.name,
+            call=plan.call,
+            arguments=plan.arguments,
+            attempt=operation.attempt,
+        ),
+        at,
+    )
+
+
+def end_crash_loop(draft: Draft, operation: Operation, at: int) -> None:
+    """No attempt more: what died with its process every time is not started again."""
+    parts = error_response(operation.plan, CRASH_LOOP.message) if operation.plan.kind == "tool" else ()
+    end_call(draft, operation, at, "failed", parts, failure=CRASH_LOOP)
+
+
+def settle(draft: Draft, operation: str, attempt: int, receipt: int, parts: tuple[Part, ...], command: Answer | ReportResult) -> None:
+    settled = EffectSettled(
+        operation=operation,
+        attempt=attempt,
+        receipt=receipt,
+        status="failed" if command.is_error else "succeeded",
+        parts=parts,
+        digest=part_digest(parts[0]),
+        actor=command.actor,
+        submission=command.submission,
+    )
+    draft.write(settled, command.at)
+
+
+def never_ran(draft: Draft, operation: Operation, at: int, text: str, failure: Failure) -> None:
+    end_call(draft, operation, at, "cancelled", error_response(operation.plan, text), attempt=0, failure=failure)
+
+
+def drop_calls(draft: Draft, at: int, why: str, failure: Failure) -> None:
+    """Calls that were asked for and not planned are answered too."""
+    for call in draft.turn.unplanned:
+        identity = draft.turn.next_id()
+        plan = Plan(kind="tool", name=call.name, call=call.id)
+        draft.write(OperationPlanned(operation=identity, plan=plan), at)
+        text = f"{NOT_EXECUTED}: {why}" if why else NOT_EXECUTED
+        never_ran(draft, Operation(id=identity, plan=plan), at, text, failure)
+
+
+def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure = INTERRUPTED) -> None:
+    """Give every open operation of the step its end, so that no call is left without a response."""
+    for item in draft.turn.requests:
+        closed = RequestClosed(request_id=item.request, operation=item.id, decision="abort", by="turn")
+        draft.write(closed, at)
+    for item in draft.turn.operations:
+        if item.status == "ended":
+            continue
+        if item.plan.kind == "model":
+            started = item.status == "started"
+            lost: Status = "uncertain" if started and failure is LOST else "cancelled"
+            ended = OperationEnded(operation=item.id, attempt=item.attempt if started else 0, status=lost, failure=failure)
+            draft.write(ended, at)
+        elif item.status == "planned" or (item.status == "ready" and item.plan.effect == "external"):
+            # An external call is only ready again once somebody knew that it had not happened; others may have been cut off.
+            never_ran(draft, item, at, NOT_EXECUTED, failure)
+        else:
+            external = item.plan.effect == "external" or item.status in ("unknown", "asking")
+            end_call(draft, item, at, "uncertain" if external else "cancelled", error_response(item.plan, unknown_text), failure=failure)
+    drop_calls(draft, at, "", failure)
+    finish_batch(draft, at)
+
+
+def end_turn(draft: Draft, ending: type[TurnEnded], at: int, **facts: Any) -> None:
+    turn = draft.turn
+    ended = ending(turn=turn.id, submission=turn.submission, steps=turn.step, tool_calls=turn.tool_calls, usage=turn.usage, **facts)
+    draft.write(ended, at)
+
+
+def abort(draft: Draft, at: int, reason: str, **asked: str) -> None:
+    close_operations(draft, at, UNKNOWN_LIVE)
+    end_turn(draft, TurnAborted, at, reason=reason, **asked)
+
+
+def fail_turn(draft: Draft, at: int, why: Failure, unknown_text: str, failure: Failure = INTERRUPTED) -> None:
+    """End the turn as failed, and everything that is open in it with the turn."""
+    close_operations(draft, at, unknown_text, failure)
+    end_turn(draft, TurnFailed, at, failure=why, reason=why.message)

@@ -1,0 +1,98 @@
+"""A turn from the message that begins it to its end, and its model calls."""
+
+from __future__ import annotations
+
+from ..checkpoint import Turn
+from ..commands import Interrupt, PostMessage
+from ..draft import Draft
+from ..entries import (
+    DefinitionChange,
+    Failure,
+    MessageAdded,
+    OperationEnded,
+    OperationStarted,
+    Plan,
+    TurnCompleted,
+    TurnLimited,
+    TurnStarted,
+)
+from ..errors import SubmissionRejected
+from ..messages import digest_of, part_digest, visible
+from ..reports import Accept, Fail, Finish, Redefined, StepPrepared
+from .endings import UNKNOWN_LIVE, abort, end_turn, fail_turn
+
+
+def start_turn(draft: Draft, command: Accept) -> None:
+    post = command.post
+    draft.write(
+        TurnStarted(
+            submission=post.submission, agent=command.agent, definition=command.definition, route=command.route, limits=command.limits
+        ),
+        command.at,
+    )
+    _user_message(draft, post, "queue" if post.deliver == "steer" else post.deliver, command.at)
+
+
+def steer(draft: Draft, command: Accept) -> None:
+    """Joins between model calls, and beats the turn's end."""
+    running = draft.turn.model
+    if command.post.deliver == "steer" and (running is None or running.status != "started"):
+        _user_message(draft, command.post, "steer", command.at)
+
+
+def _user_message(draft: Draft, post: PostMessage, deliver: str, at: int) -> None:
+    digest = digest_of("user", map(part_digest, visible(post.parts)))
+    message = MessageAdded(
+        role="user", parts=post.parts, digest=digest, submission=post.submission, author=post.author or post.actor, deliver=deliver
+    )
+    draft.write(message, at)
+
+
+def prepare_step(draft: Draft, command: StepPrepared) -> None:
+    turn, request = draft.turn, command.request
+    running = turn.model
+    if running is not None and running.status == "started":
+        return
+    if running is not None and running.plan.arguments == request.digest:
+        draft.write(OperationStarted(operation=running.id, attempt=running.attempt + 1, fence=command.fence, request=request), command.at)
+        return
+    if running is not None:
+        changed = Failure(code="request_changed", message="the request of this step changed before it was sent again")
+        draft.write(OperationEnded(operation=running.id, attempt=0, status="cancelled", failure=changed), command.at)
+    elif limit := _limit_reached(turn):
+        end_turn(draft, TurnLimited, command.at, limit=limit, reason=f"limit reached: {limit}")
+        return
+    plan = Plan(kind="model", name=request.route, arguments=request.digest)
+    draft.write(OperationStarted(operation=draft.turn.next_id(), attempt=1, fence=command.fence, plan=plan, request=request), command.at)
+
+
+def _limit_reached(turn: Turn) -> str:
+    limits = turn.limits
+    if limits.steps is not None and turn.step >= limits.steps:
+        return "steps"
+    if limits.tokens is not None and turn.usage.total_tokens >= limits.tokens:
+        return "tokens"
+    return ""
+
+
+def interrupt(draft: Draft, command: Interrupt) -> None:
+    if command.turn and command.turn != draft.turn.id:
+        raise SubmissionRejected(f"turn {command.turn} is over", hint=f"turn {draft.turn.id} runs now", reason="stale_turn")
+    abort(draft, command.at, command.reason or "interrupted", interrupt=command.submission, actor=command.actor)
+
+
+def refuse_interrupt(draft: Draft, command: Interrupt) -> None:
+    raise SubmissionRejected("no turn is running", hint="there is nothing to interrupt", reason="idle")
+
+
+def fail(draft: Draft, command: Fail) -> None:
+    fail_turn(draft, command.at, command.failure, UNKNOWN_LIVE)
+
+
+def finish(draft: Draft, command: Finish) -> None:
+    end_turn(draft, TurnCompleted, command.at, output=draft.turn.output)
+
+
+def redefine(draft: Draft, command: Redefined) -> None:
+    turn = draft.turn
+    draft.write(DefinitionChange(agent=turn.agent, old=turn.definition, new=command.new, difference=command.difference), command.at)
