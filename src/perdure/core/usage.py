@@ -37,8 +37,11 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.input_tokens + self.output_tokens
 
     def __str__(self) -> str:
+        calls = "no model calls" if not self.calls else "1 model call" if self.calls == 1 else f"{self.calls} model calls"
+        if self.unknown_calls and not self.total_tokens:
+            return f"{calls}, tokens unknown"
         unknown = f" ({self.unknown_calls} of unknown size)" if self.unknown_calls else ""
-        return f"{self.calls} model calls{unknown}, {self.input_tokens} tokens in, {self.output_tokens} out"
+        return calls + (f"{unknown}, {self.input_tokens} tokens in, {self.output_tokens} out" if self.calls else "")
 
     def plus(self, usage: Usage | None) -> Totals:
         """The totals with one more call, whose usage may be unknown."""

@@ -21,7 +21,7 @@ from .context import Context, Fetch, resolve_parts
 from .ledger import Ledger
 from .perform import keep_parts
 
-__all__ = ["GUARD_DEADLINE_MS", "Calls", "Ruling"]
+__all__ = ["GUARD_DEADLINE_MS", "Calls", "Ruling", "misfit"]
 
 GUARD_DEADLINE_MS = 24 * 60 * 60 * 1000
 """How long the guard's question stands; unanswered means refused."""
@@ -158,6 +158,13 @@ def problem(tool: Tool, arguments: Any) -> Failure | None:
     except ArgumentsInvalid as error:
         return Failure(code="invalid_arguments", message=str(error))
     return None
+
+
+def misfit(agent: Agent, name: str, arguments: Any) -> str:
+    """Why an agent's tool could not be called so; empty if it could, or if the agent has no such tool."""
+    tool = agent.tool(name)
+    wrong = None if tool is None else problem(tool, arguments)
+    return "" if wrong is None else wrong.message
 
 
 def _granted(checkpoint: Checkpoint, plan: Plan) -> bool:

@@ -7,11 +7,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..agent import Agent
+from ..core import canonical
 from ..core.commands import Deliver
 from ..core.entries import Decision, Entry, Identity, RequestOpened
 from ..core.errors import UsageError
 from ..core.journal import open_entry
 from ..core.messages import Message
+from .calls import misfit
 from .feed import Event, SessionOpened, Watch
 from .sessions import Input, Request, Submission
 
@@ -98,16 +100,24 @@ class Session:
         )
 
     async def answer(self, request_id: str, decision: Decision, **options: Any) -> Submission:
-        """Close an open request; see `Sessions.answer`."""
+        """Close an open request; see `Sessions.answer`.
+
+        Where the handle has an agent, edited arguments that don't fit its tool raise `UsageError`, and the request stays open.
+        """
+        if self._agent is not None and isinstance(edited := options.get("arguments"), dict):
+            canonical.check(edited, "arguments")
+            for request in await self.requests():
+                if request.request_id == request_id and (wrong := misfit(self._agent, request.name, edited)):
+                    raise UsageError(wrong, hint="the request is still open")
         return await self._runtime.sessions.answer(self.id, request_id, decision, **options)
 
     async def approve(self, request_id: str, arguments: dict[str, Any] | None = None, **options: Any) -> Submission:
         """Let a call run, with other arguments if they are given."""
-        return await self._runtime.sessions.approve(self.id, request_id, arguments, **options)
+        return await self.answer(request_id, "approve", arguments=arguments, **options)
 
     async def grant(self, request_id: str, **options: Any) -> Submission:
         """Let a call run, and this very call again whenever the model asks for it in this session."""
-        return await self._runtime.sessions.grant(self.id, request_id, **options)
+        return await self.answer(request_id, "grant", **options)
 
     async def select_route(self, route: str, **options: Any) -> Submission:
         """Use another route for the next turns. Raises `UnknownRoute` if the handle's agent doesn't have it."""
@@ -117,11 +127,11 @@ class Session:
 
     async def deny(self, request_id: str, reason: str = "", **options: Any) -> Submission:
         """Refuse a call; the model reads the reason."""
-        return await self._runtime.sessions.deny(self.id, request_id, reason, **options)
+        return await self.answer(request_id, "deny", reason=reason, **options)
 
     async def settle(self, request_id: str, result: Any = None, **options: Any) -> Submission:
         """Say what became of a call whose outcome is unknown."""
-        return await self._runtime.sessions.settle(self.id, request_id, result, **options)
+        return await self.answer(request_id, "settle", result=result, **options)
 
     async def interrupt(self, *, reason: str = "", **options: Any) -> Submission:
         """Stop the running turn; the session stays usable."""

@@ -53,6 +53,7 @@ from ..core.errors import (
 )
 from ..core.journal import GENESIS, open_entry
 from ..core.messages import Blob, Message, Part, Text, ToolCall, Uri, decode_part
+from ..core.rules.requests import check_decision
 from ..store.base import (
     AlreadyThere,
     Catalogue,
@@ -386,11 +387,14 @@ class Sessions:
     ) -> Submission:
         """Close an open request. Durable when this returns; the first answer wins.
 
-        Raises `StaleRequest` where the stored state already says that the request is closed; a later loser is refused in the journal.
+        Raises `StaleRequest` where the stored state already says that the request is closed, and `SubmissionRejected` for a decision that
+        doesn't go with its kind: nothing is written then. A later loser is refused in the journal. Whether edited ``arguments`` fit the
+        tool is known only where the agent is: a handle with one checks them (`Session.answer`); else a call that can't take them ends with
+        an error that the model reads, and nothing runs.
         """
         if arguments is not None:
             if not isinstance(arguments, dict) or decision != "approve":
-                raise UsageError("arguments= is an object that goes with the decision to approve")
+                raise UsageError("edited arguments are one JSON object, and go with the decision to approve", hint='{"order": "A-1"}')
             arguments = canonical.check(arguments, "arguments")
         if decision != "settle" and (result is not None or is_error):
             raise UsageError("a result goes with the decision to settle", hint='decision="settle"')
@@ -500,7 +504,7 @@ class Sessions:
                 return Submission(id=earlier.submission_id, arrival=earlier.arrival, duplicate=True)
             checkpoint = checkpoints.decode(row.checkpoint)
             if isinstance(command, Answer):
-                _check_open(checkpoint, command, now)
+                _check_answer(checkpoint, command, now)
             waiting = await self._runtime.store.inbox(row.no)
             if row.holder is not None or row.status in ("stuck", "halted") or any(map(is_control, waiting)):
                 return await self._send(session_id, command)
@@ -741,13 +745,15 @@ def _title(parts: tuple[Part, ...]) -> str:
     return " ".join(text.split())[:TITLE_LENGTH]
 
 
-def _check_open(checkpoint: Checkpoint, command: Answer, now: int) -> None:
+def _check_answer(checkpoint: Checkpoint, command: Answer, now: int) -> None:
+    """Raises what the stored checkpoint has to say against an answer."""
     asked = next((item for item in checkpoint.requests if item.request == command.request_id), None)
     if asked is None:
         raise StaleRequest(f"request {command.request_id} is not open", hint="`perdure show` lists what was asked and answered")
     if 0 < asked.deadline <= now:
         # Whoever looks at the session next closes it; its wake_at is that deadline.
         raise StaleRequest(f"request {command.request_id} ran out of time", hint=f"its deadline says {asked.default!r}")
+    check_decision(asked, command)
 
 
 def _conflict(command: Command) -> PerdureError:

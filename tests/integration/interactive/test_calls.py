@@ -301,7 +301,7 @@ async def test_a_call_that_nobody_allowed_never_runs(memory: Place, why: str) ->
         await handle.send("go")
         if why == "wrong edit":
             request = (await until(handle, ApprovalRequested, after=0))[-1]
-            await handle.approve(request.request_id, {"file": "b"})
+            await process.sessions.approve("s", request.request_id, {"file": "b"})
         assert isinstance((await until(handle, after=0))[-1], TurnCompleted)
         (call, text, is_error) = (await transcript(process))[2][1]
         assert (call, is_error) == ("call-1", True)

@@ -333,6 +333,34 @@ async def test_an_unusable_answer_is_refused_and_the_request_stays_open(runtime:
                 break
 
 
+async def test_edited_arguments_are_checked_where_the_agent_is_known_and_the_request_stays_open(runtime: Runtime) -> None:
+    ran: list[int] = []
+
+    @tool
+    async def pay(cents: int) -> str:
+        """Pay."""
+        ran.append(cents)
+        return "paid"
+
+    model = ScriptedModel([Reply(tool_calls=[ToolCall("pay", {"cents": 5})]), Reply("ok")])
+    async with runtime.session("s", Agent("a", model=model, tools=[pay], approve=["pay"])) as session:
+        await session.send("go")
+        async for event in session.events():
+            if isinstance(event, perdure.ApprovalRequested):
+                for wrong in ({"dollars": 5}, {"cents": "many"}, {}):
+                    with pytest.raises(perdure.UsageError, match="arguments of pay"):
+                        await session.approve(event.request_id, wrong)
+                    with pytest.raises(perdure.UsageError, match="arguments of pay"):
+                        await session.answer(event.request_id, "approve", arguments=wrong)
+                with pytest.raises(perdure.UsageError, match="object"):
+                    await runtime.sessions.approve("s", event.request_id, ["cents"])  # type: ignore[arg-type]
+                assert [request.request_id for request in await session.requests()] == [event.request_id]
+                await session.approve(event.request_id, {"cents": 4})
+            if isinstance(event, TurnEnded):
+                break
+    assert ran == [4]
+
+
 async def test_edited_arguments_that_do_not_fit_are_an_error_for_the_model_and_nothing_runs(runtime: Runtime) -> None:
     ran: list[int] = []
 
@@ -347,7 +375,7 @@ async def test_edited_arguments_that_do_not_fit_are_an_error_for_the_model_and_n
         await session.send("go")
         async for event in session.events():
             if isinstance(event, perdure.ApprovalRequested):
-                await session.approve(event.request_id, {"dollars": 5})
+                await runtime.sessions.approve("s", event.request_id, {"dollars": 5})
             if isinstance(event, TurnEnded):
                 break
     assert not ran

@@ -248,6 +248,52 @@ async def test_an_approval_after_its_deadline_is_stale_and_whoever_looks_closes_
     assert "nobody approved it in time" in (await runtime.sessions.history("s"))[2].parts[0].response  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("held", [False, True])
+async def test_a_decision_for_another_kind_of_question_is_refused_before_anything_is_written(runtime: Runtime, held: bool) -> None:
+    @tool(effect="external", on_uncertain="ask")
+    async def break_down() -> str:
+        """Fall over."""
+        raise OSError("gone")
+
+    going = asyncio.Event()
+
+    @tool(effect="pure")
+    async def linger() -> str:
+        """Keep the session held."""
+        await going.wait()
+        return "ok"
+
+    def answer(request: ModelRequest) -> Reply:
+        calls = [ToolCall("break_down", {}), *([ToolCall("linger", {})] if held else [])]
+        return Reply("done") if request.step else Reply(tool_calls=calls)
+
+    agent = Agent("a", model=FunctionModel(answer), tools=[break_down, linger])
+    async with runtime.session("s", agent) as session:
+        await session.send("go", submission="m")
+        async for event in session.events():
+            if isinstance(event, perdure.UncertainRequested):
+                break
+        while ((await runtime.sessions.info("s")).holder is not None) != held:
+            await asyncio.sleep(0)
+        before = await stored(runtime)
+        for decision in ("approve", "grant"):
+            with pytest.raises(perdure.SubmissionRejected, match="what became of a call"):
+                await runtime.sessions.answer("s", event.request_id, decision)  # type: ignore[arg-type]
+        assert await stored(runtime) == before
+        await runtime.sessions.settle("s", event.request_id, "it worked")
+        going.set()
+    assert (await runtime.run(agent, "go", session="s", submission="m")).output == "done"
+
+
+async def test_an_approval_can_not_be_settled(runtime: Runtime) -> None:
+    request = await asked(runtime, asking())
+    before = await stored(runtime)
+    for decision in ("settle", "retry"):
+        with pytest.raises(perdure.SubmissionRejected, match="whether a call may run"):
+            await runtime.sessions.answer("s", request, decision)  # type: ignore[arg-type]
+    assert await stored(runtime) == before
+
+
 async def test_an_approval_before_its_deadline_counts(runtime: Runtime, clock: VirtualClock) -> None:
     agent = asking(approval_timeout=5)
     request = await asked(runtime, agent)

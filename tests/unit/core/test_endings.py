@@ -367,7 +367,7 @@ def test_what_a_question_about_an_uncertain_call_can_be_answered_with(decision: 
     else:
         with pytest.raises(SubmissionRejected, match="can't be answered with 'approve'") as refused:
             s.do(s.answer("t2.0.1", decision))
-        assert refused.value.hint == "settle, retry, deny or abort"
+        assert refused.value.hint == "answer with settle, retry, deny (leave it unknown) or abort"
 
 
 def test_an_uncertain_call_that_a_person_says_did_not_happen_runs_again_as_the_next_attempt() -> None:

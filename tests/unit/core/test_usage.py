@@ -50,3 +50,22 @@ def test_totals_add_up_what_is_known() -> None:
     assert totals.total_tokens == 16
     assert "2 of unknown size" in str(totals)
     assert "unknown" not in str(Totals().plus(Usage(input_tokens=1, output_tokens=1)))
+
+
+@pytest.mark.parametrize(
+    ("usages", "words"),
+    [
+        ([], "no model calls"),
+        ([None], "1 model call, tokens unknown"),
+        ([None, Usage()], "2 model calls, tokens unknown"),
+        ([Usage(input_tokens=7, output_tokens=3)], "1 model call, 7 tokens in, 3 out"),
+        ([Usage(input_tokens=7, output_tokens=3), None], "2 model calls (1 of unknown size), 7 tokens in, 3 out"),
+        ([Usage(input_tokens=0, output_tokens=0)], "1 model call, 0 tokens in, 0 out"),
+    ],
+)
+def test_totals_say_what_nobody_knows(usages: list[Usage | None], words: str) -> None:
+    totals = Totals()
+    for usage in usages:
+        totals = totals.plus(usage)
+
+    assert str(totals) == words

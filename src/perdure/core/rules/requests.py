@@ -26,14 +26,23 @@ def refuse_answer(draft: Draft, command: Answer) -> None:
     raise StaleRequest(f"request {command.request_id} is not open", hint="`perdure show` lists what was asked and answered")
 
 
-def _close_request(draft: Draft, operation: Operation, command: Answer, *, by: Literal["answer", "deadline"]) -> None:
-    plan, at = operation.plan, command.at
+def check_decision(operation: Operation, command: Answer) -> None:
+    """Raises `SubmissionRejected` for an answer to another kind of question than the one that is open."""
     uncertain = operation.status == "asking"
     if command.decision in (("approve", "grant") if uncertain else ("settle", "retry")):
-        wanted = "settle, retry, deny or abort" if uncertain else "approve, grant, deny or abort"
+        asked = "what became of a call" if uncertain else "whether a call may run"
+        wanted = "settle, retry, deny (leave it unknown) or abort" if uncertain else "approve, grant, deny or abort"
         raise SubmissionRejected(
-            f"request {command.request_id} can't be answered with {command.decision!r}", hint=wanted, reason="wrong_decision"
+            f"request {command.request_id} can't be answered with {command.decision!r}: it asks {asked}",
+            hint=f"answer with {wanted}",
+            reason="wrong_decision",
         )
+
+
+def _close_request(draft: Draft, operation: Operation, command: Answer, *, by: Literal["answer", "deadline"]) -> None:
+    check_decision(operation, command)
+    plan, at = operation.plan, command.at
+    uncertain = operation.status == "asking"
     edited = command.arguments if command.decision == "approve" else None
     granted = _grant(draft, plan, command) if command.decision == "grant" else None
     draft.write(
