@@ -94,7 +94,7 @@ class Program:
         self.processes: list[subprocess.Popen[str]] = []
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.endswith("_API_KEY") and name != "PERDURE_DB"},
-            "PYTHONPATH": str(directory),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(directory), os.environ.get("PYTHONPATH")))),
             "COLUMNS": "80",
             "USER": "ann",
         }
