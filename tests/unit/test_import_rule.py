@@ -47,7 +47,19 @@ LAYERS: dict[str, set[str]] = {
 }
 """What each part may import. The face itself is `perdure`; the demo is written against it, as a user's program is."""
 
-PURE = {"__future__", "collections", "collections.abc", "dataclasses", "enum", "functools", "hashlib", "itertools", "math", "msgspec"}
+PURE = {
+    "__future__",
+    "bisect",
+    "collections",
+    "collections.abc",
+    "dataclasses",
+    "enum",
+    "functools",
+    "hashlib",
+    "itertools",
+    "math",
+    "msgspec",
+}
 PURE |= {"msgspec.structs", "re", "typing"}
 """What the core may use besides itself: nothing that knows the time, a file, a network, chance, or another task."""
 

@@ -51,6 +51,7 @@ __all__ = [
     "StreamCut",
     "SubmissionConflict",
     "SubmissionRejected",
+    "TooManyRanges",
     "TurnUnfinished",
     "UnknownAgent",
     "UnknownModel",
@@ -232,6 +233,12 @@ class LimitExceeded(Refused):
     """A size limit of the journal would be broken; ``facts`` names it."""
 
     code = "limit_exceeded"
+
+
+class TooManyRanges(LimitExceeded):
+    """So many edits lie in a transcript or context that it would be more ranges than one layout may have."""
+
+    code = "too_many_ranges"
 
 
 class CheckpointTooLarge(LimitExceeded):
