@@ -18,7 +18,6 @@ from perdure import Agent, Allow, ApprovalCall, Ask, Done, Model, NotDone, TextD
 
 from .mails import LARGE, MAILS, ORDERS, euros
 from .model import FOLLOW_UP, demo_model
-from .tether import tether
 from .wire import ask
 
 __all__ = ["AT_ONCE", "refund_agent"]
@@ -100,5 +99,4 @@ if __name__ == "__main__":
     parser.add_argument("--pace", type=float, default=0.03, help="seconds between words of the scripted model")
     parser.add_argument("--meter", type=Path, help="where the scripted model counts its calls")
     options = parser.parse_args()
-    tether()
     asyncio.run(work(options.db, refund_agent(options.payments, options.model or demo_model(options.pace, options.meter))))

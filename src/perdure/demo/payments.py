@@ -18,7 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .tether import tether
 from .wire import Gone, ask, serve
 
 __all__ = ["MISHAPS", "SABOTAGE"]
@@ -148,5 +147,4 @@ if __name__ == "__main__":
     parser.add_argument("--ledger", type=Path, required=True)
     parser.add_argument("--webhook", required=True)
     parser.add_argument("--holds", type=Path, required=True)
-    tether()
     asyncio.run(run(parser.parse_args()))

@@ -17,6 +17,7 @@ from typing import Any
 from .. import Entry, OperationEnded, OperationStarted, Recovered, TurnEnded
 from .. import open as open_store
 from ..runtime.runtime import Runtime
+from . import tether
 from .agent import AT_ONCE
 from .mails import MAILS, euros
 from .scene import Kill, Scene
@@ -94,7 +95,7 @@ class Stage:
         with (self._directory / f"{program}.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", f"perdure.demo.{program}", *map(str, options)),
+                *(tether.__file__, f"perdure.demo.{program}", *map(str, options)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,

@@ -141,7 +141,7 @@ class Driver:
         ``errand``: take up what there is, once, and end.
         """
         try:
-            while self.held or ((self.interest or self.errand) and not self._stopping):
+            while self.held or self._wanted:
                 state = await self.advance()
                 if state == "again" and not self._waits_for_effects():
                     continue
@@ -153,6 +153,11 @@ class Driver:
         except BaseException:
             self._abandon()
             raise
+
+    @property
+    def _wanted(self) -> bool:
+        """Whether what nobody holds is to be taken up here."""
+        return (self.interest > 0 or self.errand) and not self._stopping
 
     @property
     def occupied(self) -> bool:
@@ -211,6 +216,10 @@ class Driver:
         if self.held and self._must_cancel():
             await self._cancel_all()
         batch, claim = await self._decide()
+        if claim is not None and not self._wanted:
+            # Whoever wanted it went while we looked, and what was sent since is for others.
+            self._forget_draft()
+            return "parked"
         if claim is None and not batch.entries and not (self.held and not self._work.running and self._releases(batch)):
             self._forget_draft()
             return "working"

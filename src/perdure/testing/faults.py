@@ -136,8 +136,8 @@ class FaultStore:
 
     @property
     def commits(self) -> list[Commit]:
-        """The commits that the inner store was given, in order."""
-        return [call.given for call in self.calls if call.kind == "commit" and call.performed]
+        """The commits that the inner store took, in order; one that it refused changed nothing."""
+        return [call.given for call in self.calls if call.kind == "commit" and isinstance(call.answer, Committed)]
 
     def count(self, kind: str) -> int:
         """How many operations of a kind were asked for so far."""

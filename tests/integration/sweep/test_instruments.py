@@ -17,6 +17,7 @@ from perdure.core.messages import Message, ToolCall, ToolCallResponse
 from perdure.store.base import Store
 from perdure.store.memory import MemoryStore
 from perdure.testing import Fault, FaultStore, ProcessDied, VirtualClock, find_problems, invalid_transcript
+from perdure.testing.faults import Call
 
 AGENT = Agent("a", model=ScriptedModel(["Hello.", "Again."]))
 
@@ -109,16 +110,25 @@ async def test_a_caller_whose_commit_was_done_but_not_answered_may_ask_again_in_
         assert await find_problems(store, "s") == []
 
 
-async def test_a_fault_store_remembers_what_it_was_given() -> None:
-    store = FaultStore(MemoryStore())
+async def test_a_fault_store_remembers_the_commits_that_were_taken() -> None:
+    moved = False
+
+    async def gate(call: Call, when: str) -> None:
+        nonlocal moved
+        if call.kind == "commit" and when == "before" and call.given.inbox_head is not None and not moved:
+            # The end of the turn comes too late by one message, and is refused.
+            moved = True
+            await runtime.sessions.note("s", "look here", submission="m2")
+
+    store = FaultStore(MemoryStore(), gate=gate)
     async with perdure.open(store) as runtime:
         await runtime.run(AGENT, "hello", session="s", submission="m1")
     assert [[entry.kind for entry in commit.entries] for commit in store.commits] == [
         ["turn_started", "message", "operation_started"],
-        ["operation_ended", "message", "turn_completed"],
+        ["operation_ended", "message", "note_added", "turn_completed"],
     ]
-    assert store.count("send") == 1
-    assert all(call.answered for call in store.calls if call.kind == "commit")
+    assert len([call for call in store.calls if call.kind == "commit"]) == 3
+    assert store.count("send") == 2
 
 
 async def test_two_commits_and_a_send_are_all_that_a_plain_question_takes() -> None:
