@@ -35,6 +35,7 @@ from .batch import Batch, parked
 from .clock import Clock, SystemClock
 from .driver import Driver
 from .feed import Event, Feed, Watch
+from .perform import LONGEST_SECONDS
 from .result import Result, result_of
 from .runners import Heartbeat
 from .session import Session
@@ -65,7 +66,9 @@ def open(  # noqa: A001 - the library's verb, always used as perdure.open
 
     ``model`` is what agents without one of their own use. ``capacity`` is how many sessions may be worked on at once. ``lease`` (seconds)
     is how long a process that went silent keeps its sessions; on one machine a killed process is noticed at once. ``grace`` (seconds) is
-    how long running effects may take to end when the runtime closes. Raises `InvalidURL`; entering it raises what opening the store does.
+    how long running effects may take to end when the runtime closes. A `Store` may be shared by several runtimes of one event loop, and
+    with its maker: each opens it for itself, and the last to close it closes it. Raises `InvalidURL`; entering it raises what opening the
+    store does.
     """
     return Runtime(
         url if isinstance(url, Store) else store_at(url, clock),
@@ -120,6 +123,8 @@ class Runtime:
         return self._heartbeat.runner_id
 
     async def __aenter__(self) -> Runtime:
+        if not self.closed:
+            raise UsageError("the runtime is open already", hint="enter it once, and share it")
         await self.store.open()
         self.closed = False
         return self
@@ -130,7 +135,7 @@ class Runtime:
     async def close(self, *, grace: float | None = None) -> None:
         """Start nothing more, let running effects end within ``grace`` seconds, commit the others as interrupted, release, and let go.
 
-        Turns that are not over go on where they were when anybody resumes them. Idempotent.
+        The grace is measured by the runtime's clock. Turns that are not over go on where they were when anybody resumes them. Idempotent.
         """
         if self.closed:
             return
@@ -138,11 +143,17 @@ class Runtime:
         for driver in [*self._drivers.values()]:
             driver.stop()
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=self.grace if grace is None else grace)
-            for driver in [*self._drivers.values()]:
-                driver.stop_now()
-            if late:
-                await asyncio.wait(late)
+            seconds = min(self.grace if grace is None else grace, LONGEST_SECONDS)
+            ended = asyncio.ensure_future(asyncio.wait(tasks))
+            over = asyncio.ensure_future(self.clock.sleep_until(self.clock.now() + round(seconds * 1000)))
+            try:
+                await asyncio.wait([ended, over], return_when=asyncio.FIRST_COMPLETED)
+                for driver in [*self._drivers.values()]:
+                    driver.stop_now()
+                await ended
+            finally:
+                over.cancel()
+                ended.cancel()
         self.closed = True
         for waiters in self._waiters.values():
             for waiter in waiters:

@@ -308,10 +308,13 @@ class Store(Protocol):
         """32 random bytes, made with the store and kept for ever; they sign callback tokens."""
 
     async def open(self) -> None:
-        """Make it usable. Raises `FormatUnknown`, `StoreReadOnly`, `StoreBroken`, `InvalidURL`."""
+        """Make it usable, for one more user: each closes it once. A call that raises, or is cancelled, has opened nothing.
+
+        Raises `FormatUnknown`, `StoreReadOnly`, `StoreBroken`, `InvalidURL`, and `UsageError` if it is open in another event loop.
+        """
 
     async def close(self) -> None:
-        """Finish the writes that have begun and let go. Idempotent."""
+        """One user needs it no more; with the last one, finish the writes that have begun and let go. Does nothing if it is not open."""
 
     async def now(self) -> int:
         """The store's time; never less than what it answered before."""

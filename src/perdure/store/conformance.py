@@ -1008,7 +1008,6 @@ class StoreConformance:
         store = place.connect()
         await raises(StoreClosed, store.load("s"))
         await store.open()
-        await store.open()
         no = await create(store)
         await store.close()
         await store.close()
@@ -1041,6 +1040,26 @@ class StoreConformance:
         await store.open()
         assert (await row_of(store)).no == no
         await store.close()
+
+    async def test_it_is_open_until_the_last_of_its_users_closes_it(self, place: Place) -> None:
+        store = place.connect()
+        await store.open()
+        no = await create(store)
+        await store.heartbeat(runner(), LEASE)
+        await store.claim(no, "r1")
+        await store.open()
+        await store.close()
+        loaded = await store.load("s")
+        assert loaded is not None
+        assert loaded.holder_alive
+        assert isinstance(await store.commit(step(no, fence=1, holder="r1")), Committed)
+        await store.close()
+        await raises(StoreClosed, store.load("s"))
+        await store.close()
+        async with opened(place) as other:
+            left = await other.load("s")
+            assert left is not None
+            assert not left.holder_alive
 
     async def test_what_was_committed_is_there_after_opening_again(self, place: Place) -> None:
         async with opened(place) as store:

@@ -86,7 +86,7 @@ class MemoryStore:
         secret = secrets.token_bytes(32) if store_id is None else hashlib.sha256(store_id.encode()).digest()
         self._content = _Content(store_id or secrets.token_hex(16), secret)
         self._clock = clock or rules.wall_clock
-        self._open = False
+        self._users = 0
 
     def peer(self, clock: rules.Clock | None = None) -> MemoryStore:
         """Another handle on the same content, as another process would have."""
@@ -103,14 +103,17 @@ class MemoryStore:
         return self._content.secret
 
     async def open(self) -> None:
-        self._open = True
+        self._users += 1
 
     async def close(self) -> None:
-        self.crash()
+        if self._users > 1:
+            self._users -= 1
+        else:
+            self.crash()
 
     def crash(self) -> None:
         """Let go as a killed process does: nothing is released, and everybody sees at once that its runners are dead."""
-        self._open = False
+        self._users = 0
         owners = self._content.owners
         for runner in [runner for runner, owner in owners.items() if owner is self]:
             del owners[runner]
@@ -398,7 +401,7 @@ class MemoryStore:
         return stop
 
     def _check(self) -> None:
-        if not self._open:
+        if not self._users:
             raise StoreClosed("the store is closed")
 
     def _time(self) -> int:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+
+import pytest
 
 import perdure
-from perdure import Agent, ScriptedModel
+from perdure import Agent, Reply, ScriptedModel, ToolCall, tool
 from perdure.store.memory import MemoryStore
-from perdure.testing import FaultStore
+from perdure.store.sqlite import SQLiteStore
+from perdure.testing import FaultStore, VirtualClock
 from perdure.testing.faults import Call
 
 
@@ -38,3 +42,59 @@ async def test_a_message_that_comes_after_the_handle_was_closed_is_not_taken_by_
         armed = False
         assert await runtime.recover([agent]) == ["s"]
         assert [entry.kind for entry in await runtime.sessions.entries("s")].count("turn_completed") == 2
+
+
+async def test_the_grace_of_a_close_is_measured_by_the_runtimes_clock() -> None:
+    clock = VirtualClock()
+    began, go_on = asyncio.Event(), asyncio.Event()
+    cut_off: list[str] = []
+
+    @tool(effect="pure")
+    async def work() -> str:
+        """Work until told otherwise."""
+        began.set()
+        try:
+            await go_on.wait()
+        except asyncio.CancelledError:
+            cut_off.append("now")
+            raise
+        return "worked"
+
+    agent = Agent("a", model=ScriptedModel([Reply(tool_calls=[ToolCall("work", {})]), "done"]), tools=[work])
+    runtime = perdure.open(MemoryStore(clock.now), clock=clock, grace=3_600)
+    async with runtime:
+        running = asyncio.ensure_future(runtime.run(agent, "go", session="s", submission="m"))
+        await began.wait()
+        closing = asyncio.ensure_future(runtime.close())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        clock.advance(3_599_999)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not cut_off
+        clock.advance(1)
+        await closing
+        assert cut_off == ["now"]
+        with pytest.raises(perdure.RuntimeClosed):
+            await running
+
+
+async def test_a_store_stays_open_for_whoever_else_opened_it(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "agents.db")
+    agent = Agent("a", model=ScriptedModel(["hello"]))
+    async with perdure.open(store) as one:
+        async with perdure.open(store) as two:
+            await two.run(agent, "go", session="s", submission="m")
+        assert (await one.run(agent, "go", session="s", submission="m")).output == "hello"
+        await store.open()
+    assert (await store.load("s")) is not None
+    await store.close()
+    with pytest.raises(perdure.StoreError):
+        await store.load("s")
+
+
+async def test_an_open_runtime_is_not_entered_again() -> None:
+    async with perdure.open("memory://") as runtime:
+        with pytest.raises(perdure.UsageError):
+            await runtime.__aenter__()
+        await runtime.sessions.list()

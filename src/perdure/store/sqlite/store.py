@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...core.errors import StoreClosed, StoreForked, StoreReadOnly
+from ...core.errors import StoreClosed, StoreForked, StoreReadOnly, UsageError
 from ...core.journal import Sealed
 from .. import rules
 from ..base import (
@@ -68,6 +68,7 @@ class SQLiteStore:
         self._vfs = vfs
         self._now = 0
         self._pid = os.getpid()
+        self._users = 0
         self._changing = asyncio.Lock()
         self._database: Database | None = None
         self._writer: Writer | None = None
@@ -87,8 +88,11 @@ class SQLiteStore:
 
     async def open(self) -> None:
         self._not_forked()
+        if self._writer is not None and self._loop is not asyncio.get_running_loop():
+            raise UsageError("the store is open in another event loop", hint="a `Store` serves one loop; open another one on the same file")
         async with self._changing:
             if self._writer is not None:
+                self._users += 1
                 return
             self._loop = asyncio.get_running_loop()
             database = Database(self._path, busy_timeout=self._busy_timeout, vfs=self._vfs)
@@ -100,6 +104,7 @@ class SQLiteStore:
                 raise
             self._database, self._writer, self._reader = database, writer, Reader(database, self._readers)
             self._known = database.store_id, database.secret
+            self._users = 1
 
     async def close(self) -> None:
         if os.getpid() != self._pid:
@@ -108,6 +113,9 @@ class SQLiteStore:
         async with self._changing:
             writer, reader = self._writer, self._reader
             if writer is None or reader is None:
+                return
+            self._users -= 1
+            if self._users:
                 return
             self._writer = self._reader = self._database = None
             self._listeners.clear()
