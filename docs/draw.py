@@ -25,6 +25,7 @@ ALIASES: dict[str, Any] = {
 
 RECORDS: tuple[type[msgspec.Struct], ...] = (
     entries.Identity,
+    entries.Metadata,
     entries.Limits,
     entries.Plan,
     entries.EffectMatch,
@@ -45,6 +46,7 @@ COMMANDS: tuple[type[commands.Command], ...] = (
     commands.Answer,
     commands.ReportResult,
     commands.SelectRoute,
+    commands.Describe,
     commands.RevokeGrant,
     commands.EditMessage,
     commands.Withdraw,

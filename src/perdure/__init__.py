@@ -19,6 +19,7 @@ from .core.entries import (
     RequestClosed,
     RequestOpened,
     RouteSelected,
+    SessionChanged,
     SessionCreated,
     SubmissionRefused,
     TurnAborted,
@@ -88,7 +89,7 @@ from .runtime.feed import SessionOpened
 from .runtime.result import Result
 from .runtime.runtime import Runtime, open  # noqa: A004
 from .runtime.session import Session
-from .runtime.sessions import Sessions, Submission
+from .runtime.sessions import SessionInfo, Sessions, Submission
 from .tools.context import ToolContext
 from .tools.policy import Allow, ApprovalCall, Ask, Deny
 from .tools.tool import Done, NotDone, Tool, ToolError, Unknown, tool
@@ -164,7 +165,9 @@ __all__ = [
     "Session",
     "SessionArchived",
     "SessionBusy",
+    "SessionChanged",
     "SessionCreated",
+    "SessionInfo",
     "SessionNotFound",
     "SessionOpened",
     "SessionStuck",

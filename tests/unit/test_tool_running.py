@@ -21,9 +21,19 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
+from perdure import Identity
 from perdure.tools import ResultInvalid, Tool, ToolCancelled, ToolContext, ToolError, ToolFault, tool
 
-CONTEXT = ToolContext(session_id="s", turn="t2", operation="t2.0.1", attempt=1, call="c1", idempotency_key="pd_1", owner="acme", agent="a")
+CONTEXT = ToolContext(
+    session_id="s",
+    turn="t2",
+    operation="t2.0.1",
+    attempt=1,
+    call="c1",
+    idempotency_key="pd_1",
+    agent="a",
+    identity=Identity(owner="acme"),
+)
 
 who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 

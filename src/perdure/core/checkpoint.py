@@ -19,6 +19,7 @@ from .entries import (
     Identity,
     Limits,
     MessageAdded,
+    Metadata,
     NoteAdded,
     OperationEnded,
     OperationPlanned,
@@ -31,6 +32,7 @@ from .entries import (
     RequestClosed,
     RequestOpened,
     RouteSelected,
+    SessionChanged,
     SessionCreated,
     SubmissionRefused,
     TurnAborted,
@@ -45,16 +47,20 @@ from .messages import Part, StoredPart, ToolCall, is_private
 from .usage import Totals
 
 __all__ = [
+    "ABOUT_LIMIT",
     "CALLS_LIMIT",
     "GRANTS_LIMIT",
     "RULES",
     "SIZE_LIMIT",
+    "About",
     "Call",
     "Checkpoint",
     "Grant",
     "Operation",
     "Phase",
     "Turn",
+    "about",
+    "about_size",
     "calls_in",
     "decode",
     "due",
@@ -70,6 +76,9 @@ RULES = 1
 
 SIZE_LIMIT = 48 * 1024
 """The longest checkpoint (bytes)."""
+
+ABOUT_LIMIT = 8 * 1024
+"""The most that a session's title, labels and identity may have together (bytes)."""
 
 GRANTS_LIMIT = 64
 """The most calls that one session lets run without asking."""
@@ -192,6 +201,7 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     identity: Identity = Identity()
     title: str = ""
     labels: dict[str, str] = {}
+    metadata: Metadata = Metadata()
     version: int = 0
     number: int = 0
     at: int = 0
@@ -253,6 +263,30 @@ def decode(data: bytes) -> Checkpoint:
 
 class _RulesOnly(msgspec.Struct):
     rules: int = 1
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session says about itself, read from a checkpoint whatever rules it follows."""
+
+    identity: Identity = Identity()
+    metadata: Metadata = Metadata()
+    route: str = ""
+
+
+_about_decoder: msgspec.json.Decoder[About] = msgspec.json.Decoder(About)
+
+
+def about(data: bytes) -> About:
+    """That part of a checkpoint's bytes. Raises `StoreCorrupt` if it can't be one."""
+    try:
+        return _about_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise StoreCorrupt(f"the checkpoint can't be read: {error}", hint="run `perdure verify`") from error
+
+
+def about_size(identity: Identity, labels: dict[str, str], title: str) -> int:
+    """What counts against `ABOUT_LIMIT`."""
+    return len(canonical.encode([identity, labels, title]))
 
 
 # ------------------------------------------------------------------------------------------------------------------ views
@@ -343,7 +377,17 @@ def _session_created(checkpoint: Checkpoint, entry: SessionCreated) -> Checkpoin
         identity=entry.identity,
         title=entry.title,
         labels=entry.labels,
+        metadata=entry.metadata,
         created=entry.at,
+    )
+
+
+def _session_changed(checkpoint: Checkpoint, entry: SessionChanged) -> Checkpoint:
+    return replace(
+        checkpoint,
+        title=checkpoint.title if entry.title is None else entry.title,
+        labels=checkpoint.labels if entry.labels is None else entry.labels,
+        metadata=checkpoint.metadata if entry.metadata is None else entry.metadata,
     )
 
 
@@ -512,6 +556,7 @@ def _unchanged(checkpoint: Checkpoint, entry: Entry) -> Checkpoint:
 
 _EVOLVE: dict[type[Entry], Callable[[Checkpoint, Any], Checkpoint]] = {
     SessionCreated: _session_created,
+    SessionChanged: _session_changed,
     TurnStarted: _turn_started,
     MessageAdded: _message,
     OperationPlanned: _planned,

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import msgspec
 
 from . import canonical
-from .entries import Decision
+from .entries import Decision, Metadata
 from .errors import FormatUnknown, UsageError
 from .messages import Part
 
@@ -17,6 +17,7 @@ __all__ = [
     "Answer",
     "Command",
     "Deliver",
+    "Describe",
     "EditMessage",
     "Interrupt",
     "PostMessage",
@@ -79,6 +80,15 @@ class SelectRoute(Command, frozen=True, kw_only=True):
     route: str
 
 
+class Describe(Command, frozen=True, kw_only=True):
+    """Replace what the session says about itself; ``None`` leaves a part as it is, an empty value empties it."""
+
+    kind = "describe"
+    title: str | None = None
+    labels: dict[str, str] | None = None
+    metadata: Metadata | None = None
+
+
 class RevokeGrant(Command, frozen=True, kw_only=True):
     """Ask again about a call that was granted for the session."""
 
@@ -124,6 +134,7 @@ _COMMANDS: tuple[type[Command], ...] = (
     Answer,
     ReportResult,
     SelectRoute,
+    Describe,
     RevokeGrant,
     EditMessage,
     Withdraw,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from .checkpoint import Checkpoint, Phase, phase
-from .commands import AddNote, Answer, Interrupt, RevokeGrant, SelectRoute
+from .commands import AddNote, Answer, Describe, Interrupt, RevokeGrant, SelectRoute
 from .draft import Draft
 from .entries import Entry
 from .recovery import recover
@@ -35,7 +35,7 @@ from .reports import (
     StepPrepared,
     TimePassed,
 )
-from .rules import attempts, calls, queue, requests, routes, turns
+from .rules import about, attempts, calls, queue, requests, routes, turns
 
 __all__ = ["TABLE", "apply", "decide", "impossible", "not_now"]
 
@@ -70,6 +70,7 @@ _ROWS: dict[type, tuple[Rule, Rule, Rule, Rule, Rule]] = {
     Fail:         (impossible,             turns.fail,            turns.fail,            turns.fail,            turns.fail),
     Redefined:    (impossible,             turns.redefine,        turns.redefine,        turns.redefine,        turns.redefine),
     SelectRoute:  (routes.select_route,    routes.refuse_route,   routes.refuse_route,   routes.refuse_route,   routes.refuse_route),
+    Describe:     (about.describe,         about.describe,        about.describe,        about.describe,        about.describe),
     RevokeGrant:  (requests.revoke_grant,  requests.revoke_grant, requests.revoke_grant, requests.revoke_grant, requests.revoke_grant),
     AddNote:      (queue.add_note,         queue.add_note,        queue.add_note,        queue.add_note,        queue.add_note),
     ChangeQueue:  (queue.change_queue,     queue.change_queue,    queue.change_queue,    queue.change_queue,    queue.change_queue),

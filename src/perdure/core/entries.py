@@ -30,6 +30,7 @@ __all__ = [
     "Identity",
     "Limits",
     "MessageAdded",
+    "Metadata",
     "NoteAdded",
     "OperationEnded",
     "OperationKind",
@@ -45,6 +46,7 @@ __all__ = [
     "RequestRecord",
     "ResponseReference",
     "RouteSelected",
+    "SessionChanged",
     "SessionCreated",
     "Status",
     "SubmissionRefused",
@@ -77,6 +79,13 @@ class Identity(_Record, frozen=True, kw_only=True):
     user: str = ""
     workspace: str = ""
     origin: str = ""
+
+
+class Metadata(_Record, frozen=True, kw_only=True):
+    """What a session's owner notes about it: a map of names to JSON values. A long one stands in the blob of that ``digest`` instead."""
+
+    values: dict[str, Any] = {}
+    digest: str = ""
 
 
 class Limits(_Record, frozen=True, kw_only=True):
@@ -179,6 +188,18 @@ class SessionCreated(Entry, frozen=True, kw_only=True):
     identity: Identity = Identity()
     title: str = ""
     labels: dict[str, str] = {}
+    metadata: Metadata = Metadata()
+
+
+class SessionChanged(Entry, frozen=True, kw_only=True):
+    """Somebody replaced what a session says about itself; ``None`` is what stays as it was."""
+
+    kind = "session_changed"
+    title: str | None = None
+    labels: dict[str, str] | None = None
+    metadata: Metadata | None = None
+    submission: str = ""
+    actor: str = ""
 
 
 class TurnStarted(Entry, frozen=True, kw_only=True):
@@ -455,6 +476,7 @@ class Rebased(Entry, frozen=True, kw_only=True):
 
 _ENTRIES: tuple[type[Entry], ...] = (
     SessionCreated,
+    SessionChanged,
     TurnStarted,
     MessageAdded,
     OperationPlanned,

@@ -21,7 +21,9 @@ from ..core.checkpoint import Checkpoint, phase
 from ..core.commands import Interrupt, PostMessage, ReportResult, SelectRoute
 from ..core.entries import (
     Failure,
+    Metadata,
     RequestRecord,
+    SessionChanged,
     TurnEnded,
 )
 from ..core.errors import DefinitionChanged, Fenced, LimitExceeded, SessionNotFound, SessionStuck, StoreCorrupt
@@ -39,6 +41,7 @@ from ..core.reports import (
 from ..models.base import Delta, ModelRequest
 from ..models.router import Router
 from ..store.base import Claim, Commit, Committed, Held, InboxMoved, InboxRow, Loaded, NoSession, Stale, StoredBlob
+from .about import read_metadata
 from .batch import Batch, parked
 from .calls import Calls, Ruling
 from .context import CONTEXT_KINDS, Context, stored_content
@@ -97,6 +100,7 @@ class Driver:
             _content(canonical.encode(agent.settings)),
         )
         self._context = Context(self._blob)
+        self._noted = Metadata()
         self._read_to = 0
         self._added = 0
         self._rows: list[InboxRow] = []
@@ -267,6 +271,7 @@ class Driver:
         if row.status == "deleted":
             raise SessionNotFound(f"the session {self.session_id!r} was deleted", hint="its id can't be used again")
         self._take_head(head)
+        await self._read_metadata()
         if row.holder is not None and head.holder_alive and row.holder != self.runtime.runner_id:
             return "elsewhere"
         if row.status == "stuck" and not self.forced:
@@ -288,7 +293,12 @@ class Driver:
         if self.checkpoint.session_id != self.session_id:
             raise StoreCorrupt(f"the checkpoint of {self.session_id!r} is another session's", hint="run `perdure verify`")
         self._seen_head = head.row.inbox_head
-        self._performer.owner = self.checkpoint.identity.owner
+        self._performer.identity = self.checkpoint.identity
+
+    async def _read_metadata(self) -> None:
+        if self.checkpoint.metadata != self._noted:
+            self._performer.metadata = await read_metadata(self.checkpoint.metadata, self._blob)
+            self._noted = self.checkpoint.metadata
 
     def _something_to_do(self, now: int) -> bool:
         where = phase(self.checkpoint)
@@ -578,7 +588,8 @@ class Driver:
         release = self._releases(batch) and not flooded
         ended = any(isinstance(entry, TurnEnded) for entry in batch.entries)
         named = self._seen_head if (release or ended) and not flooded else None
-        changed = claim is not None or release or ended or any(entry.kind == "turn_started" for entry in batch.entries)
+        listed = any(entry.kind in ("turn_started", SessionChanged.kind) for entry in batch.entries)
+        changed = claim is not None or release or ended or listed
         pending = [row for row in self._rows if row.submission_id not in batch.consumed]
         status, wake_at = parked(batch.checkpoint, pending, batch.now) if release else ("running", None)
         try:
@@ -634,6 +645,7 @@ class Driver:
         self.held = not commit.release
         self.forced = False
         await self._sync(batch)
+        await self._read_metadata()
         self._context.accept()
         self._added = 0
         self._read_to = answer.version

@@ -5,22 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
-from ..core.entries import Entry
+from ..core.entries import Entry, Identity
 from ..models.base import ReasoningDelta, TextDelta
 
 __all__ = ["Event", "Feed", "SessionOpened", "Watch"]
 
 
 class SessionOpened(msgspec.Struct, frozen=True, kw_only=True):
-    """The first event of every handle; live, without a seq. ``version`` is the last entry that existed then."""
+    """The first event of every handle; live, without a seq. ``version`` is the last entry that existed then.
+
+    ``identity`` and ``metadata`` are the session's own, whatever the handle was opened with; ``route`` is the one that it goes on with.
+    """
 
     session_id: str
     version: int
     created: bool
+    identity: Identity = Identity()
+    metadata: dict[str, Any] = {}
+    route: str = ""
 
 
 Event: TypeAlias = SessionOpened | Entry | TextDelta | ReasoningDelta

@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from copy import deepcopy
 from typing import Any, TypeAlias, get_args
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from ..agent import Agent
 from ..core import canonical
 from ..core.checkpoint import CALLS_LIMIT, Operation
-from ..core.entries import Failure
+from ..core.entries import Failure, Identity
 from ..core.errors import InvalidModelOutput, LimitExceeded, NotCanonical, PerdureError, ProviderError, StoreError
 from ..core.ids import idempotency_key
 from ..core.messages import Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, set_aside
@@ -86,7 +87,8 @@ class Performer:
     """
 
     def __init__(self, *, session_id: str, store_id: str, secret: bytes, clock: Clock, deltas: Callable[[Delta], None], late: Late) -> None:
-        self.owner = ""
+        self.identity = Identity()
+        self.metadata: dict[str, Any] = {}
         self._session_id = session_id
         self._store_id = store_id
         self._secret = secret
@@ -313,7 +315,8 @@ class Performer:
             call=operation.plan.call,
             idempotency_key=idempotency_key(self._store_id, self._session_id, operation.id),
             callback_token=tokens.issue(self._secret, self._session_id, operation.id, operation.attempt),
-            owner=self.owner,
+            identity=self.identity,
+            metadata=deepcopy(self.metadata),
             agent=agent.name,
         )
 

@@ -190,25 +190,33 @@ class Runtime:
         session: str | None = None,
         submission: str | None = None,
         identity: Identity | None = None,
-        owner: str = "",
+        owner: str | None = None,
         labels: dict[str, str] | None = None,
+        metadata: dict[str, Any] | None = None,
     ) -> Result:
         """Send a message and wait for the end of the turn that it causes.
 
         Idempotent in (session, submission): run again after a crash it goes on where it was, and after the end it returns the stored
         result without a model call. ``submission`` without ``session`` names the session too; without ``submission`` an unfinished turn
         raises `TurnUnfinished`. It waits across parks (a person's approval) and holders (another process). Cancelling it only stops the
-        waiting. Raises `CapacityExceeded`, `DefinitionChanged`, `SubmissionConflict`, `SessionStuck` and what `Sessions.send` raises;
-        a turn that fails is a `Result` that says so.
+        waiting. ``owner``: a new session is theirs, and a session of anybody else is not found. ``metadata`` replaces the session's,
+        ``identity`` and ``labels`` matter for a new one only. Raises `CapacityExceeded`, `DefinitionChanged`, `SubmissionConflict`,
+        `SessionStuck` and what `Sessions.send` raises; a turn that fails is a `Result` that says so.
         """
-        session_id = await self._addressed(session, submission)
-        identity = identity or (Identity(owner=owner) if owner else None)
+        sessions = self._sessions_of(owner)
+        session_id = await self._addressed(sessions, session, submission)
         submission = submission or uuid.uuid4().hex
         while True:
-            driver = await self.engage(check_id(session_id, "a session id"), agent)
+            driver = await self.engage(session_id, agent)
             try:
-                sent = await self.sessions.send(
-                    session_id, content, submission=submission, agent=agent.name, identity=identity, labels=labels
+                sent = await sessions.send(
+                    session_id,
+                    content,
+                    submission=submission,
+                    agent=agent.name,
+                    identity=identity,
+                    labels=labels,
+                    metadata=metadata,
                 )
                 return await self._result_of(driver, sent.id, sent.duplicate)
             except Fenced:
@@ -236,14 +244,17 @@ class Runtime:
         session: str | None = None,
         submission: str | None = None,
         identity: Identity | None = None,
+        owner: str | None = None,
         labels: dict[str, str] | None = None,
+        metadata: dict[str, Any] | None = None,
     ) -> AsyncIterator[Event]:
         """`run` as events: deltas and entries, up to and with the end of the turn.
 
         Raises what `run` raises. Closing the generator only stops the watching.
         """
-        session_id = await self._addressed(session, submission)
-        async with self.session(session_id, agent, identity=identity, labels=labels) as handle:
+        session_id = await self._addressed(self._sessions_of(owner), session, submission)
+        about: dict[str, Any] = {"identity": identity, "owner": owner, "labels": labels, "metadata": metadata}
+        async with self.session(session_id, agent, **about) as handle:
             sent = await handle.send(content, submission=submission)
             after = 0 if sent.duplicate else None
             async for event in handle.events(after=after):
@@ -254,16 +265,25 @@ class Runtime:
                     # Raises what `run` would: the message was refused or withdrawn. A promoted one is neither.
                     await self.sessions.result(session_id, sent.id)
 
-    async def _addressed(self, session: str | None, submission: str | None) -> str:
-        """The session that a call means. Raises `TurnUnfinished` where it doesn't say which message of an unfinished turn it means."""
+    def _sessions_of(self, owner: str | None) -> Sessions:
+        return self.sessions if owner is None else self.sessions.owned_by(owner)
+
+    async def _addressed(self, sessions: Sessions, session: str | None, submission: str | None) -> str:
+        """The session that a call means.
+
+        Raises `TurnUnfinished` where it doesn't say which message of an unfinished turn it means, and `SessionNotFound` if it is not
+        among ``sessions``.
+        """
         self.check_open()
-        session_id = session or submission or uuid.uuid4().hex
+        session_id = check_id(session or submission or uuid.uuid4().hex, "a session id")
+        if sessions is not self.sessions:
+            await sessions.number(session_id)
         if submission is None and session is not None:
             await self._refuse_unfinished(session_id)
         return session_id
 
     async def _refuse_unfinished(self, session_id: str) -> None:
-        head = await self.store.load(check_id(session_id, "a session id"))
+        head = await self.store.load(session_id)
         if head is None:
             return
         if phase(decode_checkpoint(head.row.checkpoint)) != "idle" or await self.store.inbox(head.row.no):
@@ -303,13 +323,30 @@ class Runtime:
         return stored
 
     def session(
-        self, session_id: str, agent: Agent | None = None, *, identity: Identity | None = None, labels: dict[str, str] | None = None
+        self,
+        session_id: str,
+        agent: Agent | None = None,
+        *,
+        identity: Identity | None = None,
+        owner: str | None = None,
+        labels: dict[str, str] | None = None,
+        metadata: dict[str, Any] | None = None,
     ) -> Session:
         """A handle on a session, for ``async with``; see `Session`.
 
-        Entering it raises `CapacityExceeded`, or `SessionNotFound` if it was deleted.
+        ``owner``: a new session is theirs, and a session of anybody else is not found. ``metadata`` replaces the session's, also if it is
+        empty; left out, it stays. ``identity`` and ``labels`` matter for a new session only. Entering the handle raises
+        `CapacityExceeded`, or `SessionNotFound` if the session was deleted or belongs to somebody else.
         """
-        return Session(self, check_id(session_id, "a session id"), agent, identity=identity, labels=labels)
+        return Session(
+            self,
+            check_id(session_id, "a session id"),
+            agent,
+            identity=identity,
+            owner=owner,
+            labels=labels,
+            metadata=metadata,
+        )
 
     async def recover(self, agents: Iterable[Agent], *, session: str | None = None, force: bool = False) -> list[str]:
         """Take up every session of these agents that somebody must look at, and work until none is left; returns their ids.

@@ -32,15 +32,25 @@ class Session:
     """
 
     def __init__(
-        self, runtime: Runtime, session_id: str, agent: Agent | None, *, identity: Identity | None, labels: dict[str, str] | None
+        self,
+        runtime: Runtime,
+        session_id: str,
+        agent: Agent | None,
+        *,
+        identity: Identity | None = None,
+        owner: str | None = None,
+        labels: dict[str, str] | None = None,
+        metadata: dict[str, Any] | None = None,
     ) -> None:
         self.id = session_id
         self._runtime = runtime
         self._agent = agent
+        self._owner = owner
+        self._sessions = runtime.sessions if owner is None else runtime.sessions.owned_by(owner)
         self._identity = identity
         self._labels = labels
-        self._opened = 0
-        self._created = True
+        self._metadata = metadata
+        self._opened = SessionOpened(session_id=session_id, version=0, created=True)
         self._no: int | None = None
         self._unused: Watch | None = None
         self._watches: set[Watch] = set()
@@ -49,11 +59,7 @@ class Session:
     async def __aenter__(self) -> Session:
         self._runtime.check_open()
         self._runtime.listen()
-        head = await self._runtime.store.load(self.id)
-        if head is not None:
-            await self._runtime.sessions.info(self.id)
-            self._no, self._opened, self._created = head.row.no, head.row.version, False
-            self._runtime.known(head.row.no, self.id)
+        self._opened = await self._look()
         self._unused = self._new_watch()
         if self._agent is not None:
             try:
@@ -63,6 +69,22 @@ class Session:
                 self._leave(watch)
                 raise
         return self
+
+    async def _look(self) -> SessionOpened:
+        """What the session is now. Metadata that the handle was opened with replaces what is stored."""
+        if await self._number() is None:
+            identity = self._sessions.new_identity(self._identity)
+            return SessionOpened(session_id=self.id, version=0, created=True, identity=identity, metadata=self._metadata or {})
+        given = self._metadata
+        info = await (self._sessions.info(self.id) if given is None else self._sessions.ensure_metadata(self.id, given))
+        return SessionOpened(
+            session_id=self.id,
+            version=info.version,
+            created=False,
+            identity=info.identity or Identity(owner=info.owner),
+            metadata=info.metadata or {},
+            route=info.route or "",
+        )
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for watch in [*self._watches]:
@@ -87,7 +109,9 @@ class Session:
         self, content: Input, *, submission: str | None = None, deliver: Deliver = "turn", actor: str = "", not_before: int | None = None
     ) -> Submission:
         """Send a message. ``turn`` and ``queue`` begin a turn of their own when the running one is over, ``steer`` joins it."""
-        return await self._runtime.sessions.send(
+        # It was said when the handle was opened; what was described since then stays.
+        metadata, self._metadata = self._metadata if self._opened.created else None, None
+        return await self._sessions.send(
             self.id,
             content,
             submission=submission,
@@ -97,6 +121,7 @@ class Session:
             agent=self._agent.name if self._agent is not None else "",
             identity=self._identity,
             labels=self._labels,
+            metadata=metadata,
         )
 
     async def answer(self, request_id: str, decision: Decision, **options: Any) -> Submission:
@@ -109,7 +134,7 @@ class Session:
             for request in await self.requests():
                 if request.request_id == request_id and (wrong := misfit(self._agent, request.name, edited)):
                     raise UsageError(wrong, hint="the request is still open")
-        return await self._runtime.sessions.answer(self.id, request_id, decision, **options)
+        return await self._sessions.answer(self.id, request_id, decision, **options)
 
     async def approve(self, request_id: str, arguments: dict[str, Any] | None = None, **options: Any) -> Submission:
         """Let a call run, with other arguments if they are given."""
@@ -123,7 +148,7 @@ class Session:
         """Use another route for the next turns. Raises `UnknownRoute` if the handle's agent doesn't have it."""
         if self._agent is not None:
             self._runtime.router(self._agent).model(route)
-        return await self._runtime.sessions.select_route(self.id, route, **options)
+        return await self._sessions.select_route(self.id, route, **options)
 
     async def deny(self, request_id: str, reason: str = "", **options: Any) -> Submission:
         """Refuse a call; the model reads the reason."""
@@ -135,17 +160,17 @@ class Session:
 
     async def interrupt(self, *, reason: str = "", **options: Any) -> Submission:
         """Stop the running turn; the session stays usable."""
-        return await self._runtime.sessions.interrupt(self.id, reason=reason, **options)
+        return await self._sessions.interrupt(self.id, reason=reason, **options)
 
     # ------------------------------------------------------------------------------------------------------------- reading
 
     async def requests(self) -> list[Request]:
         """The open requests, with their arguments."""
-        return await self._runtime.sessions.requests(self.id)
+        return await self._sessions.requests(self.id)
 
     async def history(self, *, before: int | None = None, limit: int = 50) -> list[Message]:
         """A page of the transcript; see `Sessions.history`."""
-        return await self._runtime.sessions.history(self.id, before=before, limit=limit)
+        return await self._sessions.history(self.id, before=before, limit=limit)
 
     async def events(self, *, after: int | None = None) -> AsyncIterator[Event]:
         """Journal entries as they are committed, and deltas in between.
@@ -158,18 +183,21 @@ class Session:
         watch, self._unused = self._unused or self._new_watch(), None
         if watch not in self._watches:
             raise UsageError("the handle is closed", hint="use it inside `async with runtime.session(…)`")
-        cursor = self._opened if after is None else after
+        cursor = self._opened.version if after is None else after
         try:
-            yield SessionOpened(session_id=self.id, version=self._opened, created=self._created)
+            yield self._opened
             for request in await self._open_requests():
                 if request.seq <= cursor:
                     yield request
-            if cursor < self._opened:
+            if cursor < self._opened.version:
                 for entry in await self._stored(cursor):
                     cursor = entry.seq
                     yield entry
             while True:
                 events = watch.take()
+                if events and self._owner is not None and self._no is None:
+                    # Somebody created it meanwhile, and it may be somebody else's.
+                    await self._number()
                 if not events or watch.overflowed:
                     watch.overflowed = False
                     for entry in await self._stored(cursor):
@@ -195,10 +223,10 @@ class Session:
 
     async def _number(self) -> int | None:
         if self._no is None:
-            head = await self._runtime.store.load(self.id)
-            if head is not None:
-                self._no = head.row.no
-                self._runtime.known(head.row.no, self.id)
+            no = await self._sessions.number(self.id)
+            if no is not None:
+                self._no = no
+                self._runtime.known(no, self.id)
         return self._no
 
     async def _stored(self, after: int, before: int | None = None) -> list[Entry]:

@@ -18,6 +18,7 @@ from ..core.commands import (
     Answer,
     Command,
     Deliver,
+    Describe,
     EditMessage,
     Interrupt,
     PostMessage,
@@ -32,6 +33,7 @@ from ..core.entries import (
     Entry,
     Identity,
     MessageAdded,
+    Metadata,
     OperationEnded,
     QueueChanged,
     RequestClosed,
@@ -47,6 +49,7 @@ from ..core.errors import (
     QueueFull,
     SessionNotFound,
     StaleRequest,
+    StoreCorrupt,
     SubmissionConflict,
     SubmissionRejected,
     UsageError,
@@ -70,6 +73,17 @@ from ..store.base import (
     StoredBlob,
 )
 from . import tokens
+from .about import (
+    TITLE_LENGTH,
+    check_about,
+    check_identity,
+    check_labels,
+    check_owner,
+    check_text,
+    check_title,
+    keep_metadata,
+    read_metadata,
+)
 from .batch import Batch, parked, seal_all
 from .context import CONTEXT_KINDS, Context, Fetch, resolve_parts, stored_content
 from .control import is_control, promote_steers, take_control
@@ -90,14 +104,6 @@ NOTE_LIMIT = 32 * 1024
 
 ID_LIMIT = 512
 """The longest id of a session or a submission (bytes)."""
-
-TITLE_LENGTH = 80
-
-WORDS_LIMIT = 1024
-"""The longest name of somebody who acts or writes (bytes)."""
-
-ABOUT_LIMIT = 8 * 1024
-"""The most that a session's title, labels and identity may have together (bytes)."""
 
 COMMAND_LIMIT = 900 * 1024
 """The longest body of a command: the entry that takes it up holds little more, and is limited as well (bytes)."""
@@ -121,7 +127,10 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the catalogue. Times are milliseconds since 1970."""
+    """What the catalogue knows of one session. Times are milliseconds since 1970.
+
+    ``route`` is the selected one. ``identity``, ``metadata`` and ``route`` are None where they can't be read; `perdure verify` says why.
+    """
 
     session_id: str
     status: str
@@ -134,6 +143,9 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     wake_at: int | None
     created: int
     updated: int
+    identity: Identity | None = None
+    metadata: dict[str, Any] | None = None
+    route: str | None = None
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,16 +210,6 @@ def _part(given: Any) -> Part:
         raise InvalidMessage(f"a message can't hold this {type(given).__name__}: {error}") from None
 
 
-def _text(value: Any, what: str, limit: int = WORDS_LIMIT) -> str:
-    """Plain text of at most ``limit`` bytes. Raises `UsageError`."""
-    if not isinstance(value, str):
-        raise UsageError(f"{what} must be text, not {type(value).__name__}")
-    text: str = canonical.check(value, what)
-    if len(text.encode()) > limit:
-        raise UsageError(f"{what} is too long", hint=f"at most {limit} bytes")
-    return text
-
-
 def _keep(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], tuple[StoredBlob, ...]]:
     try:
         return keep_parts(parts)
@@ -218,9 +220,9 @@ def _keep(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], tuple[StoredBlob, 
 def _checked(command: Command) -> Command:
     """A command that can be kept, and taken up by whoever reads it. Raises `UsageError` or `InvalidMessage`."""
     check_id(command.submission, "a submission id")
-    _text(command.actor, "actor")
+    check_text(command.actor, "actor")
     if isinstance(command, Interrupt | Answer):
-        _text(command.reason, "reason", NOTE_LIMIT)
+        check_text(command.reason, "reason", NOTE_LIMIT)
     command, body = commands.checked(command)
     size = 0 if isinstance(command, ReportResult) else len(body)
     if size > COMMAND_LIMIT:
@@ -232,8 +234,16 @@ def _checked(command: Command) -> Command:
 class Sessions:
     """Commands and views of any session in the store. Nothing here runs agent code."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, owner: str | None = None) -> None:
         self._runtime = runtime
+        self._owner = owner
+
+    def owned_by(self, owner: str) -> Sessions:
+        """The same, for one owner: sessions of anybody else are not there, and new ones belong to them. Raises `UsageError` if blank."""
+        owner = check_owner(owner)
+        if self._owner not in (None, owner):
+            raise UsageError("these are one owner's sessions already", hint="runtime.sessions are everybody's")
+        return Sessions(self._runtime, owner)
 
     # ------------------------------------------------------------------------------------------------------------- sending
 
@@ -251,12 +261,13 @@ class Sessions:
         identity: Identity | None = None,
         labels: dict[str, str] | None = None,
         title: str | None = None,
+        metadata: dict[str, Any] | None = None,
     ) -> Submission:
         """Put a message into a session's inbox, creating the session if it isn't there. Durable when this returns.
 
-        ``agent``, ``identity``, ``labels`` and ``title`` matter for a new session only. Sending the same ``submission`` again is sending
-        it once; with another content it raises `SubmissionConflict`. Also raises `InvalidMessage`, `QueueFull`, `SessionArchived` and
-        `SessionNotFound` (deleted).
+        ``agent``, ``identity``, ``labels`` and ``title`` matter for a new session only; ``metadata`` replaces that of any.
+        Sending the same ``submission`` again is sending it once; with another content it raises `SubmissionConflict`. Also raises
+        `InvalidMessage`, `QueueFull`, `SessionArchived` and `SessionNotFound` (deleted).
         """
         check_id(session_id, "a session id")
         if deliver not in DELIVERIES:
@@ -268,11 +279,20 @@ class Sessions:
         # msgspec omits a default only where it is the very same object, and the digest must not depend on where the text came from.
         deliver = DELIVERIES[DELIVERIES.index(deliver)]
         command = _checked(
-            PostMessage(parts=parts, deliver=deliver, author=_text(author, "author"), actor=actor, submission=_submission_id(submission))
+            PostMessage(
+                parts=parts, deliver=deliver, author=check_text(author, "author"), actor=actor, submission=_submission_id(submission)
+            )
         )
-        create = self._new_session(session_id, agent, identity, labels, title if title is not None else _title(parts))
+        create = self._new_session(session_id, agent, identity, labels, title if title is not None else _title(parts), metadata)
         await self._check_blobs(session_id, given)
-        return await self._send(session_id, command, not_before=not_before, create=create, blobs=blobs)
+        existed = metadata is not None and await self.number(session_id) is not None
+        if metadata is not None and existed:
+            await self.ensure_metadata(session_id, metadata)
+        sent = await self._send(session_id, command, not_before=not_before, create=create, blobs=blobs)
+        if metadata is not None and not existed:
+            # Somebody else may have been the first.
+            await self.ensure_metadata(session_id, metadata)
+        return sent
 
     async def _check_blobs(self, session_id: str, parts: tuple[Part, ...]) -> None:
         """Raises `InvalidMessage` for a blob that the session's tree doesn't hold."""
@@ -287,34 +307,31 @@ class Sessions:
                     hint="a Blob refers to what is stored already; send a Uri, or the text itself",
                 )
 
-    def _new_session(self, session_id: str, agent: str, identity: Identity | None, labels: dict[str, str] | None, title: str) -> NewSession:
-        identity = Identity() if identity is None else identity
-        if not isinstance(identity, Identity):
-            raise UsageError(f"identity must be an Identity, not {type(identity).__name__}")
-        for field in identity.__struct_fields__:
-            _text(getattr(identity, field), f"identity.{field}", ABOUT_LIMIT)
-        labels = {} if labels is None else labels
-        if not isinstance(labels, dict):
-            raise UsageError(f"labels must be a dict, not {type(labels).__name__}")
-        for label, value in labels.items():
-            _text(label, "a label", ABOUT_LIMIT)
-            _text(value, f"the label {label[:40]!r}", ABOUT_LIMIT)
-            if len(label) + len(value) > 1024:
-                raise UsageError(f"the label {label[:40]!r} is too long", hint="at most 1,024 characters with its value")
-        title = _text(title, "title", MESSAGE_LIMIT)[:TITLE_LENGTH]
-        size = len(canonical.encode([identity, labels, title]))
-        if size > ABOUT_LIMIT:
-            raise UsageError(f"title, labels and identity have {size} bytes", hint=f"at most {ABOUT_LIMIT} together")
+    def _new_session(
+        self,
+        session_id: str,
+        agent: str,
+        identity: Identity | None,
+        labels: dict[str, str] | None,
+        title: str,
+        metadata: dict[str, Any] | None,
+    ) -> NewSession:
+        identity = self.new_identity(identity)
+        labels = {} if labels is None else check_labels(labels)
+        title = check_title(title)
+        check_about(identity, labels, title)
+        kept, blobs = (Metadata(), ()) if metadata is None else keep_metadata(metadata)
         now = self._runtime.clock.now()
         entry = SessionCreated(
             seq=1,
             at=now,
             session_id=session_id,
             root=session_id,
-            agent=_text(agent, "agent"),
+            agent=check_text(agent, "agent"),
             identity=identity,
             title=title,
-            labels=dict(labels),
+            labels=labels,
+            metadata=kept,
         )
         checkpoint = checkpoints.evolve(Checkpoint(), entry)
         return NewSession(
@@ -325,7 +342,16 @@ class Sessions:
             entry=seal_all([entry], chain=GENESIS, session_id=session_id)[0],
             checkpoint=checkpoints.encode(checkpoint),
             catalogue=Catalogue(status="queued", wake_at=None, title=entry.title, labels=entry.labels, agent=agent),
+            blobs=blobs,
         )
+
+    def new_identity(self, identity: Identity | None) -> Identity:
+        """Whose a session is that begins here. Raises `UsageError` for an identity of another owner than the one these are for."""
+        if identity is None:
+            return Identity() if self._owner is None else Identity(owner=self._owner)
+        if self._owner not in (None, check_identity(identity).owner):
+            raise UsageError(f"identity.owner is {identity.owner!r}, and owner= is {self._owner!r}", hint="they mean the same")
+        return identity
 
     async def _send(
         self,
@@ -349,6 +375,7 @@ class Sessions:
                 digest=commands.digest_of(command.kind, body),
                 body=body,
                 urgent=command.kind != PostMessage.kind,
+                owner=self._owner,
                 blobs=blobs,
                 create=create,
             )
@@ -369,7 +396,7 @@ class Sessions:
         self, session_id: str, *, reason: str = "", turn: str = "", submission: str | None = None, actor: str = ""
     ) -> Submission:
         """Stop the session's running turn. The session stays usable. Raises `SessionNotFound`."""
-        command = Interrupt(turn=_text(turn, "turn"), reason=reason, submission=_submission_id(submission), actor=actor)
+        command = Interrupt(turn=check_text(turn, "turn"), reason=reason, submission=_submission_id(submission), actor=actor)
         return await self._control(session_id, command)
 
     async def answer(
@@ -432,6 +459,39 @@ class Sessions:
         check_id(route, "a route")
         return await self._control(session_id, SelectRoute(route=route, submission=_submission_id(submission), actor=actor))
 
+    async def describe(
+        self,
+        session_id: str,
+        *,
+        title: str | None = None,
+        labels: dict[str, str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        submission: str | None = None,
+        actor: str = "",
+    ) -> Submission:
+        """Replace a session's title, labels or metadata, each as a whole; ``None`` leaves it as it is, an empty value empties it.
+
+        Tools read the new metadata from their next call on. Raises `UsageError` and `LimitExceeded` for what can't be kept.
+        """
+        if title is None and labels is None and metadata is None:
+            raise UsageError("nothing is to change", hint="give title=, labels= or metadata=")
+        title = None if title is None else check_title(title)
+        labels = None if labels is None else check_labels(labels)
+        kept, blobs = (None, ()) if metadata is None else keep_metadata(metadata)
+        command = Describe(title=title, labels=labels, metadata=kept, submission=_submission_id(submission), actor=actor)
+        root = (await self._head(session_id)).row.root
+        for blob in blobs:
+            await self._runtime.store.put_blob(root, blob)
+        return await self._control(session_id, command)
+
+    async def ensure_metadata(self, session_id: str, metadata: dict[str, Any]) -> SessionInfo:
+        """Replace a session's metadata unless it is that already; returns what the catalogue knows then."""
+        info = await self.info(session_id)
+        if metadata != info.metadata:
+            await self.describe(session_id, metadata=metadata)
+            info = msgspec.structs.replace(await self.info(session_id), metadata=metadata)
+        return info
+
     async def edit(self, session_id: str, message: str, content: Input, *, submission: str | None = None, actor: str = "") -> Submission:
         """Give a waiting message another content, by its submission id; its place stays. Refused, in the journal, once it was delivered."""
         given = parts_of(content)
@@ -473,7 +533,7 @@ class Sessions:
 
     async def report(self, token: str, result: Any = None, *, is_error: bool = False, actor: str = "") -> Submission:
         """The result of one attempt, from whoever holds its callback token. Sending it twice is sending it once."""
-        session_id, operation, attempt = tokens.read(self._runtime.store.secret, _text(token, "the callback token", NOTE_LIMIT))
+        session_id, operation, attempt = tokens.read(self._runtime.store.secret, check_text(token, "the callback token", NOTE_LIMIT))
         return await self.report_attempt(session_id, operation, attempt, result, is_error, actor)
 
     async def report_attempt(
@@ -557,13 +617,45 @@ class Sessions:
         head = await self._runtime.store.load(session_id)
         if head is None:
             raise _missing(session_id, deleted=False)
+        return self._mine(head)
+
+    def _mine(self, head: Loaded) -> Loaded:
+        if self._owner not in (None, head.row.owner):
+            raise _missing(head.row.session_id, deleted=False)
         if head.row.status == "deleted":
-            raise _missing(session_id, deleted=True)
+            raise _missing(head.row.session_id, deleted=True)
         return head
 
+    async def number(self, session_id: str) -> int | None:
+        """The store's number of a session, None if it isn't there yet. Raises `SessionNotFound` if it is another's, or was deleted."""
+        head = await self._runtime.store.load(check_id(session_id, "a session id"))
+        return None if head is None else self._mine(head).row.no
+
     async def info(self, session_id: str) -> SessionInfo:
-        """One session's row. Raises `SessionNotFound`."""
-        return _info((await self._head(session_id)).row)
+        """What the catalogue knows of a session, whether or not its route and agent are known here. Raises `SessionNotFound`."""
+        return await self._info((await self._head(session_id)).row)
+
+    async def _info(self, row: SessionRow) -> SessionInfo:
+        info = SessionInfo(
+            session_id=row.session_id,
+            status=row.status,
+            agent=row.agent,
+            owner=row.owner,
+            title=row.title,
+            labels=row.labels,
+            version=row.version,
+            holder=row.holder,
+            wake_at=row.wake_at,
+            created=row.created,
+            updated=row.updated,
+        )
+        try:
+            about = checkpoints.about(row.checkpoint)
+            metadata = await read_metadata(about.metadata, self._fetcher(row))
+        except StoreCorrupt:
+            # What is broken in one session must not hide the others.
+            return info
+        return msgspec.structs.replace(info, identity=about.identity, metadata=metadata, route=about.route)
 
     async def checkpoint(self, session_id: str) -> Checkpoint:
         """The fold of the session's journal. Raises `SessionNotFound`, `NewerRules`."""
@@ -727,13 +819,19 @@ class Sessions:
         limit: int = 50,
         before: SessionInfo | None = None,
     ) -> list[SessionInfo]:
-        """Sessions, the latest change first. ``before`` is the last one of the page before."""
+        """Sessions, the latest change first. ``before`` is the last one of the page before.
+
+        The owner's are counted, not everybody's: a page is short only if there are no more. Raises `UsageError` for a blank owner.
+        """
+        owner = self._owner if owner is None else check_owner(owner)
+        if self._owner not in (None, owner):
+            return []
         wanted = (status,) if isinstance(status, str) else tuple(status or ())
         position = None
         if before is not None:
             position = (before.updated, (await self._head(before.session_id)).row.no)
         query = SessionQuery(owner=owner, status=wanted, agent=agent, before=position, limit=limit)  # type: ignore[arg-type]
-        return [_info(row) for row in await self._runtime.store.sessions(query)]
+        return [await self._info(row) for row in await self._runtime.store.sessions(query)]
 
 
 def _submission_id(submission: str | None) -> str:
@@ -766,19 +864,3 @@ def _missing(session_id: str, *, deleted: bool) -> SessionNotFound:
     if deleted:
         return SessionNotFound(f"the session {session_id!r} was deleted", hint="its id can't be used again")
     return SessionNotFound(f"there is no session {session_id!r}", hint="`perdure sessions` lists them")
-
-
-def _info(row: SessionRow) -> SessionInfo:
-    return SessionInfo(
-        session_id=row.session_id,
-        status=row.status,
-        agent=row.agent,
-        owner=row.owner,
-        title=row.title,
-        labels=row.labels,
-        version=row.version,
-        holder=row.holder,
-        wake_at=row.wake_at,
-        created=row.created,
-        updated=row.updated,
-    )

@@ -9,7 +9,19 @@ import msgspec
 
 from ..core import commands, ids
 from ..core.checkpoint import Checkpoint, Operation, Turn
-from ..core.commands import AddNote, Answer, Command, EditMessage, Interrupt, PostMessage, ReportResult, RevokeGrant, SelectRoute, Withdraw
+from ..core.commands import (
+    AddNote,
+    Answer,
+    Command,
+    Describe,
+    EditMessage,
+    Interrupt,
+    PostMessage,
+    ReportResult,
+    RevokeGrant,
+    SelectRoute,
+    Withdraw,
+)
 from ..core.entries import (
     ApprovalRequested,
     DefinitionChange,
@@ -26,6 +38,7 @@ from ..core.entries import (
     RequestOpened,
     RequestRecord,
     RouteSelected,
+    SessionChanged,
     SessionCreated,
     SubmissionRefused,
     TurnAborted,
@@ -48,6 +61,8 @@ def references(entry: Entry) -> Iterator[tuple[str, str]]:
     match entry:
         case TurnStarted():
             yield entry.definition, "the turn's definition"
+        case SessionCreated(metadata=metadata) | SessionChanged(metadata=metadata) if metadata is not None and metadata.digest:
+            yield metadata.digest, "the session's metadata"
         case DefinitionChange():
             yield entry.new, "the new definition"
         case OperationStarted(request=request) if request is not None:
@@ -238,6 +253,9 @@ def _commands(row: InboxRow, first: Entry, second: Entry | None) -> Iterator[Com
         case SelectRoute.kind:
             if isinstance(first, RouteSelected) and (first.submission, first.actor) == (row.submission_id, row.actor):
                 yield SelectRoute(route=first.route)
+        case Describe.kind:
+            if isinstance(first, SessionChanged) and (first.submission, first.actor) == (row.submission_id, row.actor):
+                yield Describe(title=first.title, labels=first.labels, metadata=first.metadata)
         case RevokeGrant.kind:
             if isinstance(first, GrantGiven) and (first.submission, first.actor) == (row.submission_id, row.actor):
                 yield RevokeGrant(grant=first.grant)

@@ -283,7 +283,7 @@ class SessionCheck:
             isinstance(entry, OperationEnded) and entry.final and entry.status in ("succeeded", "failed")
         ):
             self.recoveries = 0
-        if isinstance(entry, entries.SessionCreated | entries.TurnStarted | TurnEnded):
+        if isinstance(entry, entries.SessionCreated | entries.SessionChanged | entries.TurnStarted | TurnEnded):
             self.catalogued = entry.at
 
     async def _entry(self, seq: int) -> Entry | None:

@@ -233,7 +233,8 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     """One submission for a session, created by ``create`` if it isn't there. The store gives the row its ``arrival``.
 
     The session's ``wake_at`` becomes at most ``not_before`` (or now), and an idle session's status ``queued``. One that is not ``urgent``
-    leaves the ``wake_at`` of a session that waits for an answer alone: it can't begin before that.
+    leaves the ``wake_at`` of a session that waits for an answer alone: it can't begin before that. With ``owner``, a session of anybody
+    else is none.
     """
 
     session_id: str
@@ -245,6 +246,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     body: bytes
     urgent: bool = True
+    owner: str | None = None
     blobs: tuple[StoredBlob, ...] = ()
     create: NewSession | None = None
 

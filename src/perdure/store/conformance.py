@@ -236,6 +236,17 @@ class StoreConformance:
             assert await store.inbox(sent.no) == [sent.row]
             assert await store.blob("s", picture.digest) == picture
 
+    async def test_for_another_owner_a_session_is_not_there(self, place: Place) -> None:
+        async with opened(place) as store:
+            made = submission(create=creation(root="s", owner="acme"))
+            assert isinstance(await store.send(msgspec.structs.replace(made, owner="acme")), Sent)
+            before = await store.load("s")
+            for sent in (made, submission("s", "m-2", create=None), submission("s", "m-3", create=creation(root="s", owner="other"))):
+                assert await store.send(msgspec.structs.replace(sent, owner="other")) == NoSession()
+            assert await store.load("s") == before
+            again = await store.send(msgspec.structs.replace(submission("s", "m-2", create=None), owner="acme"))
+            assert isinstance(again, Sent)
+
     async def test_a_new_session_begins_with_entry_1(self, place: Place) -> None:
         async with opened(place) as store:
             wrong = NewSession(

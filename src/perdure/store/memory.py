@@ -189,6 +189,8 @@ class MemoryStore:
             for blob in send.create.blobs:
                 rules.check_blob(blob)
             session = self._create(send)
+        elif send.owner is not None and session.row.owner != send.owner:
+            return NoSession()
         elif session.row.status == "deleted":
             return NoSession(deleted=True)
         elif (known := session.inbox.get(send.submission_id)) is not None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.entries import Identity
 
 __all__ = ["ReconcileContext", "ToolContext"]
 
@@ -14,7 +17,7 @@ class ToolContext:
     ``operation`` and ``idempotency_key`` are the same in every attempt of a call, after a restart or an approval too, and another in a
     fork; hand the key to services that know such keys. ``attempt`` counts from 1. ``call`` is the id that the model gave its call.
     ``callback_token`` lets somebody else report the result later; whoever has it can, so it is left out of the repr.
-    ``owner`` is whom the session belongs to, ``agent`` the agent's name.
+    ``identity`` is whom the session belongs to, ``metadata`` what its owner noted about it, ``agent`` the agent's name.
     """
 
     session_id: str
@@ -24,8 +27,14 @@ class ToolContext:
     call: str
     idempotency_key: str
     callback_token: str = field(default="", repr=False)
-    owner: str = ""
+    identity: Identity = field(default_factory=Identity)
+    metadata: dict[str, Any] = field(default_factory=dict)
     agent: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Whom the session belongs to."""
+        return self.identity.owner
 
 
 ReconcileContext = ToolContext

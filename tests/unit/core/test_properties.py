@@ -15,7 +15,7 @@ from story import Story, call, planned
 from perdure.core import checkpoint as checkpoints
 from perdure.core import entries, journal
 from perdure.core.checkpoint import Phase, due, fold, phase, startable
-from perdure.core.commands import Interrupt, RevokeGrant, SelectRoute
+from perdure.core.commands import Describe, Interrupt, RevokeGrant, SelectRoute
 from perdure.core.entries import (
     EffectMatch,
     EffectSettled,
@@ -102,6 +102,7 @@ class Driver:
     def idle(self, pick: _Numbers) -> None:
         s = self.story
         if pick(4) == 0:
+            s.do(Describe(title=("a", "b")[pick(2)], submission="d", at=s.now()))
             s.do(SelectRoute(route=("a", "b")[pick(2)], submission="r", at=s.now()))
         if (grants := s.checkpoint.grants) and pick(3) == 0:
             s.do(RevokeGrant(grant=grants[0].id, submission="g", at=s.now()))

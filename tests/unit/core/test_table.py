@@ -10,11 +10,11 @@ import story
 from story import NOT_EXECUTED, UNKNOWN, Story, call, planned
 
 from perdure.core.checkpoint import phase
-from perdure.core.commands import AddNote, Answer, EditMessage, Interrupt, PostMessage, RevokeGrant, SelectRoute, Withdraw
+from perdure.core.commands import AddNote, Answer, Describe, EditMessage, Interrupt, PostMessage, RevokeGrant, SelectRoute, Withdraw
 from perdure.core.decider import TABLE, apply, decide, impossible, not_now
 from perdure.core.draft import Draft
 from perdure.core.entries import EffectMatch, Failure, Limits
-from perdure.core.errors import Refused, StaleRequest, SubmissionRejected
+from perdure.core.errors import LimitExceeded, Refused, StaleRequest, SubmissionRejected
 from perdure.core.messages import Text, ToolCallResponse
 from perdure.core.reports import (
     Accept,
@@ -152,6 +152,10 @@ def revoke(s: Story) -> RevokeGrant:
 
 def select(s: Story) -> SelectRoute:
     return SelectRoute(route="b", submission="r1", at=s.now())
+
+
+def describe(**said: Any) -> Tell:
+    return lambda s: Describe(**said, submission="d1", at=s.now())
 
 
 def promote(s: Story) -> Promote:
@@ -435,6 +439,10 @@ for situation in ("idle", "model", "tools", "waiting", "completing"):
 cell(SelectRoute, "idle", "the next turn's", story.idle, select, ["route_selected b"])
 for situation in ("model", "tools", "waiting", "completing"):
     cell(SelectRoute, situation, "a turn is running", getattr(story, situation), select, Refusal(SubmissionRejected, "busy"))
+for situation in ("idle", "model", "tools", "waiting", "completing"):
+    cell(Describe, situation, "said anew", getattr(story, situation), describe(title="Refunds"), ["session_changed"])
+    too_long = describe(labels={"a": "x" * 9000})
+    cell(Describe, situation, "too long", getattr(story, situation), too_long, Refusal(LimitExceeded))
 GRANTED = ["request_closed t2.0.1 grant by answer", "grant_given refund"]
 cell(Answer, "waiting", "granted for the session", story.waiting, answer("grant"), GRANTED)
 # fmt: on

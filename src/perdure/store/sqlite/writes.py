@@ -235,6 +235,8 @@ class SendWrite(Write):
                 return NoSession()
             found = self._create(tx)
         session = rows.session(found)
+        if send.owner is not None and session.owner != send.owner:
+            return NoSession()
         if session.status == "deleted":
             return NoSession(deleted=True)
         known = tx.one("inbox_one", {"no": session.no, "submission_id": send.submission_id})
