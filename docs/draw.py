@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from perdure.core import checkpoint, commands, decider, entries, messages, recovery, usage
+from perdure.core import checkpoint, commands, decider, entries, layout, messages, recovery, usage
 from perdure.core.rules import attempts, endings
 
 PAGE = Path(__file__).with_name("protocol.md")
@@ -33,6 +33,8 @@ RECORDS: tuple[type[msgspec.Struct], ...] = (
     entries.ResponseReference,
     entries.Attempt,
     entries.Failure,
+    entries.RedactedRow,
+    layout.Piece,
     usage.Usage,
     usage.Totals,
 )
@@ -51,6 +53,9 @@ COMMANDS: tuple[type[commands.Command], ...] = (
     commands.EditMessage,
     commands.Withdraw,
     commands.AddNote,
+    commands.RewriteSpan,
+    commands.RestoreRevision,
+    commands.RedactContent,
 )
 
 PHASES = {
@@ -168,6 +173,7 @@ def _commands() -> Iterable[str]:
     yield ""
     for command in COMMANDS:
         yield from _fields(f"`{command.kind}` · {command.__name__}", command, without={"submission", "at", "actor"})
+    yield from _fields("Replacement", commands.Replacement)
 
 
 def _fields(title: str, shape: type[msgspec.Struct], *, without: Iterable[str] = ()) -> Iterable[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeAlias
 
@@ -15,6 +14,7 @@ from .entries import (
     DefinitionChange,
     EffectSettled,
     Entry,
+    Forked,
     GrantGiven,
     Identity,
     Limits,
@@ -29,8 +29,10 @@ from .entries import (
     QueueChanged,
     Rebased,
     Recovered,
+    Redacted,
     RequestClosed,
     RequestOpened,
+    Rewritten,
     RouteSelected,
     SessionChanged,
     SessionCreated,
@@ -43,7 +45,8 @@ from .entries import (
     UncertainRequested,
 )
 from .errors import CheckpointTooLarge, NewerRules, StoreCorrupt
-from .messages import Part, StoredPart, ToolCall, is_private
+from .messages import Part, RedactedPart, StoredPart, ToolCall, is_private
+from .transcript import EMPTY, chained
 from .usage import Totals
 
 __all__ = [
@@ -58,6 +61,7 @@ __all__ = [
     "Grant",
     "Operation",
     "Phase",
+    "Place",
     "Turn",
     "about",
     "about_size",
@@ -85,8 +89,6 @@ GRANTS_LIMIT = 64
 
 CALLS_LIMIT = 128
 """The most tool calls of one step."""
-
-EMPTY_CHAIN = "0" * 64
 
 Phase: TypeAlias = Literal["idle", "model", "tools", "waiting", "completing"]
 OperationStatus: TypeAlias = Literal["planned", "started", "ready", "unknown", "asking", "ended"]
@@ -186,6 +188,14 @@ class Turn(_State, frozen=True, kw_only=True):
         return tuple(item for item in self.operations if item.request)
 
 
+class Place(_State, frozen=True, kw_only=True):
+    """Where the transcript's messages stand: ``count`` as the entry ``base`` says, then this session's with numbers beyond ``tail``."""
+
+    base: int = 0
+    count: int = 0
+    tail: int = 0
+
+
 class Checkpoint(_State, frozen=True, kw_only=True):
     """A session's state: ids, counters and references, never content.
 
@@ -206,8 +216,9 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     number: int = 0
     at: int = 0
     created: int = 0
-    revision: str = EMPTY_CHAIN
-    context: str = EMPTY_CHAIN
+    transcript: Place = Place()
+    revision: str = EMPTY
+    context: str = EMPTY
     epoch: int = 0
     route: str = ""
     owner: str = ""
@@ -222,6 +233,11 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     def operation(self, identity: str) -> Operation | None:
         """An operation of the running step, if there is one."""
         return None if self.turn is None else self.turn.operation(identity)
+
+    @property
+    def messages(self) -> int:
+        """How many messages the transcript has."""
+        return self.transcript.count + max(0, self.number - self.transcript.tail)
 
     @property
     def requests(self) -> tuple[Operation, ...]:
@@ -331,11 +347,14 @@ def due(checkpoint: Checkpoint) -> tuple[Operation, ...]:
 
 def calls_in(parts: Iterable[Part]) -> tuple[Call, ...]:
     """The tool calls that an answer asks for."""
-    return tuple(
-        Call(part.id, part.name) if isinstance(part, ToolCall) else Call(part.call, part.name)
-        for part in parts
-        if isinstance(part, ToolCall) or (isinstance(part, StoredPart) and part.call)
-    )
+    found: list[Call] = []
+    for part in parts:
+        match part:
+            case ToolCall():
+                found.append(Call(part.id, part.name))
+            case StoredPart() | RedactedPart(was="tool_call") if part.call:
+                found.append(Call(part.call, part.name))
+    return tuple(found)
 
 
 # ----------------------------------------------------------------------------------------------------------------- evolve
@@ -353,10 +372,6 @@ def fold(entries: Iterable[Entry], start: Checkpoint | None = None) -> Checkpoin
     for entry in entries:
         checkpoint = evolve(checkpoint, entry)
     return checkpoint
-
-
-def _chained(chain: str, digest: str) -> str:
-    return hashlib.sha256((chain + digest).encode()).hexdigest()
 
 
 def _with_operation(checkpoint: Checkpoint, identity: str, **changes: Any) -> Checkpoint:
@@ -399,6 +414,9 @@ def _turn_started(checkpoint: Checkpoint, entry: TurnStarted) -> Checkpoint:
 
 
 def _message(checkpoint: Checkpoint, entry: MessageAdded) -> Checkpoint:
+    if entry.number <= checkpoint.transcript.tail:
+        # It stands where the entry before it says.
+        return checkpoint
     turn = checkpoint.turn
     if turn is not None:
         if entry.role == "user":
@@ -411,8 +429,8 @@ def _message(checkpoint: Checkpoint, entry: MessageAdded) -> Checkpoint:
             turn = replace(turn, output=entry.seq, completing=True, operations=(), step=turn.step + 1, ordinal=0)
     return replace(
         checkpoint,
-        revision=_chained(checkpoint.revision, entry.digest),
-        context=_chained(checkpoint.context, entry.digest),
+        revision=chained(checkpoint.revision, entry.digest),
+        context=chained(checkpoint.context, entry.digest),
         turn=turn,
     )
 
@@ -520,7 +538,7 @@ def _recovered(checkpoint: Checkpoint, entry: Recovered) -> Checkpoint:
 
 
 def _note(checkpoint: Checkpoint, entry: NoteAdded) -> Checkpoint:
-    return replace(checkpoint, context=_chained(checkpoint.context, canonical.digest(entry.text.encode())))
+    return replace(checkpoint, context=chained(checkpoint.context, entry.digest or canonical.digest(entry.text.encode())))
 
 
 def _turn_ended(checkpoint: Checkpoint, entry: Entry) -> Checkpoint:
@@ -541,13 +559,37 @@ def _route_selected(checkpoint: Checkpoint, entry: RouteSelected) -> Checkpoint:
 
 
 def _prefix_changed(checkpoint: Checkpoint, entry: PrefixChanged) -> Checkpoint:
-    return replace(checkpoint, epoch=entry.epoch, private_from=entry.private_from, private=False)
+    private = checkpoint.private and entry.reason != "model_change"
+    return replace(checkpoint, epoch=entry.epoch, private_from=entry.private_from, private=private)
 
 
 def _granted(checkpoint: Checkpoint, entry: GrantGiven) -> Checkpoint:
     others = tuple(grant for grant in checkpoint.grants if grant.id != entry.grant)
     given = () if entry.revoked else (Grant(id=entry.grant, name=entry.name, arguments=entry.arguments),)
     return replace(checkpoint, grants=others + given)
+
+
+def _rewritten(checkpoint: Checkpoint, entry: Rewritten) -> Checkpoint:
+    laid = Place(base=entry.seq, count=entry.count, tail=entry.tail)
+    return replace(checkpoint, transcript=laid, revision=entry.revision, context=entry.revision)
+
+
+def _forked(checkpoint: Checkpoint, entry: Forked) -> Checkpoint:
+    return replace(
+        checkpoint,
+        transcript=Place(base=entry.seq, count=entry.count, tail=entry.tail),
+        revision=entry.revision,
+        context=entry.revision,
+        route=entry.route,
+        owner=entry.owner,
+        owner_group=entry.owner_group,
+        private=entry.private,
+        private_from=entry.private_from,
+    )
+
+
+def _redacted(checkpoint: Checkpoint, entry: Redacted) -> Checkpoint:
+    return replace(checkpoint, title="") if entry.title else checkpoint
 
 
 def _unchanged(checkpoint: Checkpoint, entry: Entry) -> Checkpoint:
@@ -579,4 +621,7 @@ _EVOLVE: dict[type[Entry], Callable[[Checkpoint, Any], Checkpoint]] = {
     RouteSelected: _route_selected,
     PrefixChanged: _prefix_changed,
     GrantGiven: _granted,
+    Rewritten: _rewritten,
+    Forked: _forked,
+    Redacted: _redacted,
 }

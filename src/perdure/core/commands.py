@@ -9,7 +9,7 @@ import msgspec
 from . import canonical
 from .entries import Decision, Metadata
 from .errors import FormatUnknown, UsageError
-from .messages import Part
+from .messages import Part, Role
 
 __all__ = [
     "KINDS",
@@ -21,8 +21,12 @@ __all__ = [
     "EditMessage",
     "Interrupt",
     "PostMessage",
+    "RedactContent",
+    "Replacement",
     "ReportResult",
+    "RestoreRevision",
     "RevokeGrant",
+    "RewriteSpan",
     "SelectRoute",
     "Withdraw",
     "checked",
@@ -128,6 +132,42 @@ class ReportResult(Command, frozen=True, kw_only=True):
     is_error: bool = False
 
 
+class Replacement(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """A message that a person writes into a transcript."""
+
+    role: Role
+    parts: tuple[Part, ...]
+
+
+class RewriteSpan(Command, frozen=True, kw_only=True):
+    """Put other messages in place of those at positions ``[start, stop)``. ``expected`` is the transcript's revision; empty is any."""
+
+    kind = "rewrite"
+    start: int
+    stop: int
+    messages: tuple[Replacement, ...]
+    expected: str = ""
+    reason: str = ""
+
+
+class RestoreRevision(Command, frozen=True, kw_only=True):
+    """Bring back all messages of an earlier revision."""
+
+    kind = "restore"
+    revision: str
+    expected: str = ""
+    reason: str = ""
+
+
+class RedactContent(Command, frozen=True, kw_only=True):
+    """Remove the content of messages (by position) and other entries (by seq) for good."""
+
+    kind = "redact"
+    positions: tuple[int, ...] = ()
+    entries: tuple[int, ...] = ()
+    reason: str = ""
+
+
 _COMMANDS: tuple[type[Command], ...] = (
     PostMessage,
     Interrupt,
@@ -139,6 +179,9 @@ _COMMANDS: tuple[type[Command], ...] = (
     EditMessage,
     Withdraw,
     AddNote,
+    RewriteSpan,
+    RestoreRevision,
+    RedactContent,
 )
 _decoders: dict[str, msgspec.json.Decoder[Command]] = {command.kind: msgspec.json.Decoder(command) for command in _COMMANDS}
 

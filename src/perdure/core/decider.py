@@ -24,18 +24,20 @@ from .reports import (
     CallsPlanned,
     ChangeQueue,
     Claimed,
+    EditTranscript,
     Fail,
     Finish,
     Guarded,
     Promote,
     Reconciled,
+    Redact,
     Redefined,
     Report,
     StartTools,
     StepPrepared,
     TimePassed,
 )
-from .rules import about, attempts, calls, queue, requests, routes, turns
+from .rules import about, attempts, calls, queue, requests, routes, transcripts, turns
 
 __all__ = ["TABLE", "apply", "decide", "impossible", "not_now"]
 
@@ -50,6 +52,8 @@ def impossible(draft: Draft, command: Any) -> None:
     """Only a faulty driver gets here."""
     raise AssertionError(f"{type(command).__name__} can't happen while the session is {phase(draft.checkpoint)}")
 
+
+_BUSY = transcripts.refuse_while_running
 
 # fmt: off
 _ROWS: dict[type, tuple[Rule, Rule, Rule, Rule, Rule]] = {
@@ -75,6 +79,8 @@ _ROWS: dict[type, tuple[Rule, Rule, Rule, Rule, Rule]] = {
     AddNote:      (queue.add_note,         queue.add_note,        queue.add_note,        queue.add_note,        queue.add_note),
     ChangeQueue:  (queue.change_queue,     queue.change_queue,    queue.change_queue,    queue.change_queue,    queue.change_queue),
     Promote:      (queue.promote,          queue.promote,         queue.promote,         queue.promote,         queue.promote),
+    EditTranscript: (transcripts.edit,     _BUSY,                 _BUSY,                 _BUSY,                 _BUSY),
+    Redact:       (transcripts.redact,     _BUSY,                 _BUSY,                 _BUSY,                 _BUSY),
 }
 # fmt: on
 _SITUATIONS: tuple[Phase, ...] = ("idle", "model", "tools", "waiting", "completing")

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from . import checkpoint as checkpoints
 from .checkpoint import Checkpoint, Operation, Turn, evolve
-from .entries import Entry, MessageAdded, Rebased
+from .entries import Entry, Forked, MessageAdded, Rebased
+from .transcript import chained
 
 __all__ = ["Draft"]
 
@@ -29,8 +30,15 @@ class Draft:
 
     def _append(self, entry: Entry, at: int) -> int:
         now = self.checkpoint
-        number = now.number + isinstance(entry, MessageAdded)
-        stamped = replace(entry, seq=now.version + 1, number=number, at=max(at, now.at))
+        changes: dict[str, int | str] = {"seq": now.version + 1, "number": now.number, "at": max(at, now.at)}
+        if isinstance(entry, MessageAdded):
+            changes["number"] = now.number + 1
+            if not entry.revision:
+                changes["revision"] = chained(now.revision, entry.digest)
+        elif isinstance(entry, Forked):
+            # Its own messages are counted on from the parent's.
+            changes["number"] = entry.cut
+        stamped = replace(entry, **changes)
         self.checkpoint = evolve(now, stamped)
         self.entries.append(stamped)
         return stamped.seq

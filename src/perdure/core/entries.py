@@ -12,6 +12,7 @@ import msgspec
 
 from . import canonical
 from .errors import FormatUnknown
+from .layout import Piece
 from .messages import Part, Role
 from .usage import Totals, Usage
 
@@ -26,8 +27,10 @@ __all__ = [
     "EffectSettled",
     "Entry",
     "Failure",
+    "Forked",
     "GrantGiven",
     "Identity",
+    "Laid",
     "Limits",
     "MessageAdded",
     "Metadata",
@@ -41,10 +44,13 @@ __all__ = [
     "QueueChanged",
     "Rebased",
     "Recovered",
+    "Redacted",
+    "RedactedRow",
     "RequestClosed",
     "RequestOpened",
     "RequestRecord",
     "ResponseReference",
+    "Rewritten",
     "RouteSelected",
     "SessionChanged",
     "SessionCreated",
@@ -220,12 +226,14 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
 class MessageAdded(Entry, frozen=True, kw_only=True):
     """A message joined the transcript.
 
-    A user's stands here whole; an assistant's is the receipt of its model call; a tool message lists its receipts in call order.
+    A user's stands here whole; an assistant's is the receipt of its model call; a tool message lists its receipts in call order. One that
+    a person wrote in place of others, whatever its role, stands here whole too. ``revision`` is the transcript's up to and with it.
     """
 
     kind = "message"
     role: Role
     digest: str
+    revision: str = ""
     parts: tuple[Part, ...] = ()
     receipt: int = 0
     responses: tuple[ResponseReference, ...] = ()
@@ -367,10 +375,11 @@ class TurnLimited(TurnEnded, frozen=True, kw_only=True):
 
 
 class NoteAdded(Entry, frozen=True, kw_only=True):
-    """Something that the model is told besides the conversation."""
+    """Something that the model is told besides the conversation. ``digest`` stands for a text that was redacted."""
 
     kind = "note_added"
     text: str
+    digest: str = ""
     operation: str = ""
     submission: str = ""
     actor: str = ""
@@ -406,7 +415,7 @@ class PrefixChanged(Entry, frozen=True, kw_only=True):
 
     kind = "prefix_changed"
     epoch: int
-    reason: Literal["model_change"]
+    reason: Literal["model_change", "rewrite"]
     private_from: int
 
 
@@ -474,6 +483,87 @@ class Rebased(Entry, frozen=True, kw_only=True):
     checkpoint: dict[str, Any]
 
 
+class Laid(Entry, frozen=True, kw_only=True):
+    """A transcript that is laid out anew: ``pieces`` says which messages stand where, and later ones follow.
+
+    The messages written with it have numbers up to ``tail`` and stand where the pieces say. ``revision`` is that of the whole. The
+    messages at the positions in ``exact`` know their revision themselves; ``marks`` are (count, revision) of some beginnings of the rest.
+    ``previous`` is the entry that laid it out before, 0 if none did.
+    """
+
+    pieces: tuple[Piece, ...]
+    tail: int
+    revision: str
+    exact: tuple[tuple[int, int], ...] = ()
+    marks: tuple[tuple[int, str], ...] = ()
+    previous: int = 0
+    reason: str = ""
+    actor: str = ""
+
+    @property
+    def count(self) -> int:
+        """How many messages are laid out."""
+        return sum(map(len, self.pieces))
+
+
+class Rewritten(Laid, frozen=True, kw_only=True):
+    """The messages at positions ``[start, stop)`` gave way to others. ``expected`` is the transcript's revision before.
+
+    ``restored``: the others are all those of an earlier revision.
+    """
+
+    kind = "rewritten"
+    expected: str
+    start: int
+    stop: int
+    restored: bool = False
+    submission: str = ""
+
+
+class Forked(Laid, frozen=True, kw_only=True):
+    """The session begins with the first ``cut`` messages of ``session``, as that stood at ``version`` with its hash chain at ``chain``.
+
+    ``running``: a turn ran there, so that what was done in it since then belongs to the branch's past as well.
+    """
+
+    kind = "forked"
+    session: str
+    version: int
+    chain: str
+    cut: int
+    running: bool = False
+    route: str = ""
+    owner: str = ""
+    owner_group: str = ""
+    private: bool = False
+    private_from: int = 0
+
+
+class RedactedRow(_Record, frozen=True, kw_only=True):
+    """An entry whose content is gone, and what is left of its body."""
+
+    seq: int
+    kind: str
+    body: dict[str, Any]
+
+
+class Redacted(Entry, frozen=True, kw_only=True):
+    """The content of earlier entries was removed for good. ``blobs`` are the digests of what they had set aside.
+
+    ``positions`` and ``entries`` are what was asked for; ``rows`` are those and what belonged to them.
+    """
+
+    kind = "redacted"
+    rows: tuple[RedactedRow, ...]
+    positions: tuple[int, ...] = ()
+    entries: tuple[int, ...] = ()
+    blobs: tuple[str, ...] = ()
+    title: bool = False
+    reason: str = ""
+    actor: str = ""
+    submission: str = ""
+
+
 _ENTRIES: tuple[type[Entry], ...] = (
     SessionCreated,
     SessionChanged,
@@ -497,6 +587,9 @@ _ENTRIES: tuple[type[Entry], ...] = (
     RouteSelected,
     PrefixChanged,
     GrantGiven,
+    Rewritten,
+    Forked,
+    Redacted,
 )
 
 KINDS: dict[str, Any] = {entry.kind: entry for entry in _ENTRIES} | {RequestOpened.kind: ApprovalRequested | UncertainRequested}

@@ -13,6 +13,7 @@ __all__ = [
     "CapacityExceeded",
     "CheckpointTooLarge",
     "CoordinationError",
+    "CutThroughCall",
     "DefinitionChanged",
     "DuplicateTool",
     "Fenced",
@@ -20,13 +21,16 @@ __all__ = [
     "InvalidAgent",
     "InvalidMessage",
     "InvalidModelOutput",
+    "InvalidSpan",
     "InvalidTool",
+    "InvalidTranscript",
     "InvalidURL",
     "LimitExceeded",
     "MissingExtra",
     "MissingKey",
     "NewerRules",
     "NotCanonical",
+    "NothingChanged",
     "PerdureError",
     "ProviderError",
     "ProviderRefused",
@@ -34,10 +38,12 @@ __all__ = [
     "QueueFull",
     "RateLimited",
     "Refused",
+    "RevisionConflict",
     "RuntimeClosed",
     "SandboxUnavailable",
     "SessionArchived",
     "SessionBusy",
+    "SessionExists",
     "SessionNotFound",
     "SessionStuck",
     "StaleRequest",
@@ -55,6 +61,7 @@ __all__ = [
     "TurnUnfinished",
     "UnknownAgent",
     "UnknownModel",
+    "UnknownRevision",
     "UnknownRoute",
     "UsageError",
 ]
@@ -92,6 +99,24 @@ class InvalidMessage(UsageError):
     """A message is empty or larger than the limits allow."""
 
     code = "invalid_message"
+
+
+class InvalidSpan(UsageError):
+    """Positions that are not those of a transcript's messages."""
+
+    code = "invalid_span"
+
+
+class CutThroughCall(InvalidSpan):
+    """A place between a tool call and its response, where nothing can be cut."""
+
+    code = "cut_through_call"
+
+
+class InvalidTranscript(InvalidMessage):
+    """Messages that can't stand in this order in a conversation."""
+
+    code = "invalid_transcript"
 
 
 class InvalidAgent(UsageError):
@@ -172,6 +197,12 @@ class SessionNotFound(Refused):
     code = "session_not_found"
 
 
+class SessionExists(Refused):
+    """The id belongs to another session."""
+
+    code = "session_exists"
+
+
 class SessionArchived(SessionNotFound):
     """The session is archived; its history can still be read."""
 
@@ -201,6 +232,24 @@ class SubmissionRejected(Refused):
     """The session refused the submission; the reason is in ``facts``."""
 
     code = "submission_rejected"
+
+
+class RevisionConflict(Refused):
+    """The transcript isn't at the expected revision; ``facts`` holds both, as ``expected`` and ``actual``."""
+
+    code = "revision_conflict"
+
+
+class UnknownRevision(Refused):
+    """The transcript never was at this revision."""
+
+    code = "unknown_revision"
+
+
+class NothingChanged(Refused):
+    """The transcript would be what it is already."""
+
+    code = "nothing_changed"
 
 
 class StaleRequest(Refused):

@@ -16,6 +16,7 @@ __all__ = [
     "Part",
     "Private",
     "Reasoning",
+    "RedactedPart",
     "Role",
     "StoredPart",
     "Text",
@@ -26,6 +27,7 @@ __all__ = [
     "digest_of",
     "is_private",
     "part_digest",
+    "redacted_part",
     "set_aside",
     "text_of",
     "visible",
@@ -105,7 +107,18 @@ class StoredPart(_Part, tag="stored", frozen=True, kw_only=True):
     name: str = ""
 
 
-Part: TypeAlias = Text | Reasoning | ToolCall | ToolCallResponse | Blob | Uri | Private | StoredPart
+class RedactedPart(_Part, tag="redacted", frozen=True, kw_only=True):
+    """Stands where a part was whose content somebody had removed for good. ``was`` is its type.
+
+    ``call`` and ``name`` are those of the tool call or response that it was.
+    """
+
+    was: str
+    call: str = ""
+    name: str = ""
+
+
+Part: TypeAlias = Text | Reasoning | ToolCall | ToolCallResponse | Blob | Uri | Private | StoredPart | RedactedPart
 
 _decoder: msgspec.json.Decoder[Part] = msgspec.json.Decoder(Part)
 
@@ -156,6 +169,21 @@ def set_aside(part: Part) -> tuple[Part, bytes | None]:
     return StoredPart(digest=canonical.digest(data), size=len(data), private=isinstance(part, Private), call=call, name=name), data
 
 
+def redacted_part(part: Part) -> RedactedPart:
+    """What is left of a part once its content is gone: what it was, and whose call."""
+    match part:
+        case RedactedPart():
+            return part
+        case ToolCall() | ToolCallResponse():
+            return RedactedPart(was=str(part.__struct_config__.tag), call=part.id, name=part.name)
+        case StoredPart(private=True):
+            return RedactedPart(was="private")
+        case StoredPart() if part.call:
+            return RedactedPart(was="tool_call", call=part.call, name=part.name)
+        case _:
+            return RedactedPart(was=str(part.__struct_config__.tag))
+
+
 def digest_of(role: Role, part_digests: Iterable[str]) -> str:
     """The identity of a message: its role and the digests of the parts that people can see."""
     return canonical.digest(canonical.encode([role, list(part_digests)]))
@@ -168,4 +196,8 @@ def visible(parts: Iterable[Part]) -> tuple[Part, ...]:
 
 def is_private(part: Part) -> bool:
     """Whether a part is a provider's own payload, wherever it is stored."""
-    return isinstance(part, Private) or (isinstance(part, StoredPart) and part.private)
+    match part:
+        case Private() | StoredPart(private=True) | RedactedPart(was="private"):
+            return True
+        case _:
+            return False

@@ -6,9 +6,10 @@ from typing import Literal
 
 import msgspec
 
-from .commands import EditMessage, PostMessage, ReportResult, Withdraw
-from .entries import EffectMatch, Failure, Limits, OperationEnded, Plan, RequestRecord, Status
+from .commands import EditMessage, PostMessage, RedactContent, ReportResult, RestoreRevision, RewriteSpan, Withdraw
+from .entries import EffectMatch, Failure, Limits, MessageAdded, OperationEnded, Plan, RedactedRow, RequestRecord, Status
 from .messages import Part
+from .transcript import Transcript
 from .usage import Usage
 
 __all__ = [
@@ -17,12 +18,14 @@ __all__ = [
     "CallsPlanned",
     "ChangeQueue",
     "Claimed",
+    "EditTranscript",
     "Fail",
     "Finish",
     "Guarded",
     "PlannedCall",
     "Promote",
     "Reconciled",
+    "Redact",
     "Redefined",
     "Report",
     "StartTools",
@@ -170,6 +173,24 @@ class ChangeQueue(_Command, frozen=True, kw_only=True):
     command: EditMessage | Withdraw
     deliver: str
     content: str = ""
+
+
+class EditTranscript(_Command, frozen=True, kw_only=True):
+    """A person edits the transcript. ``old`` is what the edit was made for, ``new`` what it makes of it, with ``messages`` that it adds."""
+
+    command: RewriteSpan | RestoreRevision
+    old: Transcript
+    new: Transcript
+    messages: tuple[MessageAdded, ...] = ()
+
+
+class Redact(_Command, frozen=True, kw_only=True):
+    """A person has content removed: ``rows`` is what is left of its entries, ``blobs`` what they had set aside."""
+
+    command: RedactContent
+    rows: tuple[RedactedRow, ...]
+    blobs: tuple[str, ...] = ()
+    title: bool = False
 
 
 class Promote(_Command, frozen=True, kw_only=True):

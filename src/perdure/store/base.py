@@ -23,9 +23,11 @@ __all__ = [
     "CommitAnswer",
     "Committed",
     "Conflict",
+    "Created",
     "Edited",
     "EffectRow",
     "Held",
+    "IdTaken",
     "InboxMoved",
     "InboxRow",
     "Loaded",
@@ -147,7 +149,9 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     Without ``claim``, ``holder`` must be the one stored (``None``: nobody holds it and the caller acts for it). With ``claim`` the
     session must be free. ``inbox_head``: refuse with `InboxMoved` if another submission arrived since. ``received`` are rows that
     enter the inbox already consumed. ``progress`` sets the count of claims without progress back to 0. ``catalogue`` None leaves its
-    columns (and ``updated``) alone. ``within`` runs inside the transaction, given what the store's statements run on.
+    columns (and ``updated``) alone. ``redacted`` are earlier entries that lose body and salt, and ``erased`` digests of content that goes
+    unless another entry or waiting submission of the tree still holds the digest; none of it stays in a log. ``within`` runs inside the
+    transaction, given what the store's statements run on.
     A commit with entries raises the version to the last entry's seq; one without leaves version and checkpoint as they are.
     """
 
@@ -163,6 +167,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     edited: tuple[Edited, ...] = ()
     dropped: tuple[str, ...] = ()
     received: tuple[InboxRow, ...] = ()
+    redacted: tuple[int, ...] = ()
+    erased: tuple[str, ...] = ()
     effects: tuple[EffectRow, ...] = ()
     blobs: tuple[StoredBlob, ...] = ()
     catalogue: Catalogue | None = None
@@ -217,16 +223,28 @@ CommitAnswer: TypeAlias = Committed | Stale | InboxMoved | Held | AlreadyThere |
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
-    """What a first submission creates: entry 1, the checkpoint after it, and the catalogue's columns."""
+    """A session's beginning: its first entries, the checkpoint after them, and the catalogue's columns."""
 
     root: str
     parent: str | None
     parent_kind: str | None
     owner: str
-    entry: Sealed
+    entries: tuple[Sealed, ...]
     checkpoint: bytes
     catalogue: Catalogue
     blobs: tuple[StoredBlob, ...] = ()
+
+
+class Created(msgspec.Struct, frozen=True):
+    """The session is there, idle, and durable."""
+
+    no: int
+
+
+class IdTaken(msgspec.Struct, frozen=True):
+    """There is, or was, another session of this id; nothing was written."""
+
+    deleted: bool = False
 
 
 class Send(msgspec.Struct, frozen=True, kw_only=True):
@@ -330,6 +348,9 @@ class Store(Protocol):
     async def send(self, send: Send) -> SendAnswer:
         """Put a submission into a session's inbox. Durable when this returns `Sent`."""
 
+    async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession:
+        """Begin a session without a submission. `NoSession`: the parent that it names isn't there. Durable when this returns `Created`."""
+
     async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
         """Become the holder outside a commit; ``claims`` rises if the holder before never released."""
 
@@ -369,8 +390,14 @@ class Store(Protocol):
     ) -> list[Sealed]:
         """Rows with ``after < seq < before``. No transaction stays open between calls."""
 
-    async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None) -> list[EffectRow]:
-        """Effects by key prefix and state, oldest first."""
+    async def seek(self, no: int, number: int) -> int | None:
+        """The seq of the first entry up to and with which there are at least ``number`` messages; ``None`` if there are not so many.
+
+        What it costs grows with the logarithm of the journal's length.
+        """
+
+    async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None, after: int = 0) -> list[EffectRow]:
+        """Effects by key prefix and state whose receipt is behind ``after``, oldest first."""
 
     async def sessions(self, query: SessionQuery) -> list[SessionRow]:
         """A page of the catalogue."""
@@ -392,6 +419,12 @@ class Store(Protocol):
 
     async def delete(self, no: int) -> None:
         """Destroy a session's content; its id and submissions leave a tombstone, so that neither can run again."""
+
+    async def vacuum(self) -> None:
+        """Write the store anew without what was deleted, so that none of it is in any page or log, and give back its space.
+
+        Waits for others' transactions. Raises `StoreBroken` if somebody reads for too long; calling it again goes on.
+        """
 
     def changes(self, listener: Callable[[int | None], None]) -> Callable[[], None]:
         """Call ``listener`` on the event loop with the number of a session that changed, or ``None`` if any may have.

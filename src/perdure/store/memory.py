@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
@@ -26,10 +27,13 @@ from .base import (
     CommitAnswer,
     Committed,
     Conflict,
+    Created,
     EffectRow,
     Held,
+    IdTaken,
     InboxRow,
     Loaded,
+    NewSession,
     NoSession,
     QueueIsFull,
     Runner,
@@ -158,11 +162,15 @@ class MemoryStore:
 
         after = rules.after_commit(commit, head)
         session.journal.extend(commit.entries)
+        for seq in commit.redacted:
+            session.journal[seq - 1] = _replace(session.journal[seq - 1], body=None, salt=None)
         for submission_id, changed in inbox.items():
             _put(session, submission_id, changed)
         for effect in commit.effects:
             session.effects[effect.effect_key, effect.seq] = effect
         self._keep(head.root, commit.blobs)
+        for digest in commit.erased:
+            self._erase(head.root, digest)
         row = _replace(
             session.row,
             version=after.version,
@@ -185,10 +193,8 @@ class MemoryStore:
         if session is None:
             if send.create is None:
                 return NoSession()
-            rules.check_new(send.create.entry.seq)
-            for blob in send.create.blobs:
-                rules.check_blob(blob)
-            session = self._create(send)
+            rules.check_new(send.create)
+            session = self._create(send.session_id, send.create, send.at)
         elif send.owner is not None and session.row.owner != send.owner:
             return NoSession()
         elif session.row.status == "deleted":
@@ -212,6 +218,19 @@ class MemoryStore:
         )
         self._tell(row.no)
         return Sent(no=row.no, row=arrived, duplicate=False, created=created)
+
+    async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession:
+        self._time()
+        rules.check_new(new)
+        known = self._content.by_id.get(session_id)
+        if known is not None:
+            return IdTaken(deleted=known.row.status == "deleted")
+        parent = self._content.by_id.get(new.parent) if new.parent is not None else None
+        if new.parent is not None and (parent is None or parent.row.status == "deleted"):
+            return NoSession(deleted=parent is not None)
+        session = self._create(session_id, new, at)
+        self._tell(session.row.no)
+        return Created(session.row.no)
 
     async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
         self._time()
@@ -305,12 +324,19 @@ class MemoryStore:
         chosen = (row for row in (reversed(rows) if newest_first else rows) if wanted is None or row.kind in wanted)
         return list(islice(chosen, limit))
 
-    async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None) -> list[EffectRow]:
+    async def seek(self, no: int, number: int) -> int | None:
+        self._time()
+        session = self._content.by_no.get(no)
+        journal = session.journal if session else []
+        place = bisect_left(journal, number, key=lambda row: row.number)
+        return journal[place].seq if place < len(journal) else None
+
+    async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None, after: int = 0) -> list[EffectRow]:
         self._time()
         session = self._content.by_no.get(no)
         rows = session.effects.values() if session else ()
         return sorted(
-            (row for row in rows if row.effect_key.startswith(key or b"") and state in {None, row.state}),
+            (row for row in rows if row.seq > after and row.effect_key.startswith(key or b"") and state in {None, row.state}),
             key=lambda row: (row.seq, row.effect_key),
         )
 
@@ -415,20 +441,18 @@ class MemoryStore:
         row = self._content.runners.get(runner)
         return row is not None and row.expires > self._content.now and runner in self._content.owners
 
-    def _create(self, send: Send) -> _Session:
-        new = send.create
-        assert new is not None
+    def _create(self, session_id: str, new: NewSession, at: int) -> _Session:
         no = len(self._content.by_no) + 1
         listed = new.catalogue
         session = _Session(
             SessionRow(
                 no=no,
-                session_id=send.session_id,
+                session_id=session_id,
                 root=new.root,
                 parent=new.parent,
                 parent_kind=new.parent_kind,
                 agent=listed.agent,
-                version=new.entry.seq,
+                version=new.entries[-1].seq,
                 fence=0,
                 holder=None,
                 claims=0,
@@ -438,19 +462,30 @@ class MemoryStore:
                 owner=new.owner,
                 title=listed.title,
                 labels=dict(listed.labels),
-                created=send.at,
-                updated=send.at,
+                created=at,
+                updated=at,
                 checkpoint=new.checkpoint,
             )
         )
-        session.journal.append(new.entry)
+        session.journal.extend(new.entries)
         self._keep(new.root, new.blobs)
-        self._content.by_id[send.session_id] = self._content.by_no[no] = session
+        self._content.by_id[session_id] = self._content.by_no[no] = session
         return session
 
     def _keep(self, root: str, blobs: Iterable[StoredBlob]) -> None:
         for blob in blobs:
             self._content.blobs.setdefault(root, {}).setdefault(blob.digest, blob)
+
+    def _erase(self, root: str, digest: str) -> None:
+        sought = digest.encode()
+        for session in self._content.by_no.values():
+            held = (*(row.body for row in session.journal), *(row.body for row in session.inbox.values()))
+            if session.row.root == root and any(body is not None and sought in body for body in held):
+                return
+        self._content.blobs.get(root, {}).pop(digest, None)
+
+    async def vacuum(self) -> None:
+        self._time()
 
     def _tell(self, no: int | None) -> None:
         for token, (_, loop, _) in list(self._content.listeners.items()):

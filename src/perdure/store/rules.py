@@ -9,7 +9,20 @@ import msgspec
 
 from ..core import canonical
 from ..core.errors import UsageError
-from .base import Commit, CommitAnswer, Held, InboxMoved, InboxRow, NoSession, Send, SessionRow, SessionStatus, Stale, StoredBlob
+from .base import (
+    Commit,
+    CommitAnswer,
+    Held,
+    InboxMoved,
+    InboxRow,
+    NewSession,
+    NoSession,
+    Send,
+    SessionRow,
+    SessionStatus,
+    Stale,
+    StoredBlob,
+)
 
 __all__ = ["After", "Clock", "Head", "after_commit", "check_blob", "check_commit", "check_new", "judge", "wall_clock", "woken"]
 
@@ -58,15 +71,21 @@ def check_commit(commit: Commit) -> None:
             raise UsageError(f"entries {seqs} don't follow version {commit.version}", hint="seq counts on by one from the version")
         if commit.checkpoint is None:
             raise UsageError("a commit with entries needs the checkpoint after them")
+    if any(not 0 < seq <= commit.version for seq in commit.redacted):
+        raise UsageError(f"entries {commit.redacted} are not all earlier ones", hint="only what is stored can be redacted")
     if any(row.consumed_seq is None for row in commit.received):
         raise UsageError("a received row is one that the commit consumes", hint="set consumed_seq, or use send")
     for blob in commit.blobs:
         check_blob(blob)
 
 
-def check_new(seq: int) -> None:
-    if seq != 1:
-        raise UsageError(f"a session begins with entry 1, not {seq}")
+def check_new(new: NewSession) -> None:
+    """Raises `UsageError` for a session that can't begin so."""
+    seqs = [entry.seq for entry in new.entries]
+    if not seqs or seqs != list(range(1, len(seqs) + 1)):
+        raise UsageError(f"a session begins with entry 1, not with {seqs}")
+    for blob in new.blobs:
+        check_blob(blob)
 
 
 def judge(commit: Commit, head: Head | None, alive: Callable[[str], bool]) -> CommitAnswer | None:

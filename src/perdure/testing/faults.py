@@ -14,10 +14,13 @@ from ..store.base import (
     Commit,
     CommitAnswer,
     Committed,
+    Created,
     EffectRow,
     Held,
+    IdTaken,
     InboxRow,
     Loaded,
+    NewSession,
     NoSession,
     Runner,
     Send,
@@ -36,7 +39,7 @@ T = TypeVar("T")
 
 When: TypeAlias = Literal["before", "after"]
 
-WRITES = ("commit", "send", "claim", "release", "heartbeat", "retire", "put_blob", "ack", "delete")
+WRITES = ("commit", "send", "create", "claim", "release", "heartbeat", "retire", "put_blob", "ack", "delete", "vacuum")
 """The operations that change something."""
 
 READS = (
@@ -48,6 +51,7 @@ READS = (
     "inbox",
     "submission",
     "entries",
+    "seek",
     "effects",
     "sessions",
     "blob",
@@ -214,6 +218,9 @@ class FaultStore:
     async def send(self, send: Send) -> SendAnswer:
         return await self._do("send", send, lambda: self.inner.send(send))
 
+    async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession:
+        return await self._do("create", new, lambda: self.inner.create(session_id, new, at=at))
+
     async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
         return await self._do("claim", no, lambda: self.inner.claim(no, runner, force=force))
 
@@ -258,8 +265,11 @@ class FaultStore:
             lambda: self.inner.entries(no, after=after, before=before, kinds=wanted, limit=limit, newest_first=newest_first),
         )
 
-    async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None) -> list[EffectRow]:
-        return await self._do("effects", no, lambda: self.inner.effects(no, key=key, state=state))
+    async def seek(self, no: int, number: int) -> int | None:
+        return await self._do("seek", no, lambda: self.inner.seek(no, number))
+
+    async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None, after: int = 0) -> list[EffectRow]:
+        return await self._do("effects", no, lambda: self.inner.effects(no, key=key, state=state, after=after))
 
     async def sessions(self, query: SessionQuery) -> list[SessionRow]:
         return await self._do("sessions", query, lambda: self.inner.sessions(query))
@@ -281,6 +291,9 @@ class FaultStore:
 
     async def delete(self, no: int) -> None:
         await self._do("delete", no, lambda: self.inner.delete(no))
+
+    async def vacuum(self) -> None:
+        await self._do("vacuum", None, self.inner.vacuum)
 
     def changes(self, listener: Callable[[int | None], None]) -> Callable[[], None]:
         self._check()

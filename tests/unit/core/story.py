@@ -265,7 +265,7 @@ def line(entry: Entry) -> str:
             rest = entry.turn
         case entries.MessageAdded():
             sources = [str(item.receipt) for item in entry.responses] or [str(entry.receipt)]
-            rest = f"user {entry.deliver}" if entry.role == "user" else f"{entry.role} → {','.join(sources)}"
+            rest = f"user {entry.deliver}".rstrip() if entry.role == "user" else f"{entry.role} → {','.join(sources)}"
         case entries.OperationPlanned():
             rest = f"{entry.operation} {entry.plan.name}"
         case entries.OperationStarted():
@@ -302,6 +302,10 @@ def line(entry: Entry) -> str:
             rest = f"{entry.old} → {entry.new}"
         case entries.Rebased():
             rest = f"{entry.old} → {entry.new}"
+        case entries.Rewritten():
+            rest = f"[{entry.start}, {entry.stop}) → {entry.count}{' restored' if entry.restored else ''}"
+        case entries.Redacted():
+            rest = ",".join(str(row.seq) for row in entry.rows)
         case entries.NoteAdded():
             rest = entry.operation
         case _:

@@ -10,11 +10,25 @@ import story
 from story import NOT_EXECUTED, UNKNOWN, Story, call, planned
 
 from perdure.core.checkpoint import phase
-from perdure.core.commands import AddNote, Answer, Describe, EditMessage, Interrupt, PostMessage, RevokeGrant, SelectRoute, Withdraw
+from perdure.core.commands import (
+    AddNote,
+    Answer,
+    Describe,
+    EditMessage,
+    Interrupt,
+    PostMessage,
+    RedactContent,
+    Replacement,
+    RestoreRevision,
+    RevokeGrant,
+    RewriteSpan,
+    SelectRoute,
+    Withdraw,
+)
 from perdure.core.decider import TABLE, apply, decide, impossible, not_now
 from perdure.core.draft import Draft
-from perdure.core.entries import EffectMatch, Failure, Limits
-from perdure.core.errors import LimitExceeded, Refused, StaleRequest, SubmissionRejected
+from perdure.core.entries import EffectMatch, Failure, Limits, MessageAdded, RedactedRow
+from perdure.core.errors import LimitExceeded, NothingChanged, Refused, RevisionConflict, SessionBusy, StaleRequest, SubmissionRejected
 from perdure.core.messages import Text, ToolCallResponse
 from perdure.core.reports import (
     Accept,
@@ -22,11 +36,13 @@ from perdure.core.reports import (
     CallsPlanned,
     ChangeQueue,
     Claimed,
+    EditTranscript,
     Fail,
     Finish,
     Guarded,
     Promote,
     Reconciled,
+    Redact,
     Redefined,
     Report,
     StartTools,
@@ -34,6 +50,7 @@ from perdure.core.reports import (
     TimePassed,
 )
 from perdure.core.rules import attempts, endings
+from perdure.core.transcript import EMPTY, Transcript, chained
 
 
 class Refusal(NamedTuple):
@@ -144,6 +161,46 @@ def edit(deliver: str) -> Tell:
 
 def withdraw(deliver: str) -> Tell:
     return lambda s: ChangeQueue(command=Withdraw(message="m9", submission="w1"), deliver=deliver, at=s.now())
+
+
+def answered() -> Story:
+    """A turn that ended: a message and its answer."""
+    told = story.completing()
+    told.do(finish(told))
+    return told
+
+
+def current(s: Story) -> Transcript:
+    return Transcript.at(None, s.checkpoint.number, s.checkpoint.revision)
+
+
+def edited(*, expected: str = "") -> Tell:
+    """The last message gives way to another."""
+
+    def command(s: Story) -> EditTranscript:
+        last = s.checkpoint.number - 1
+        new, revisions = current(s).edited(last, last + 1, number=last + 1, before=EMPTY, added=["digest"], behind=[])
+        message = MessageAdded(role="user", digest="digest", revision=revisions[0], parts=(Text(content="rather this"),))
+        asked = RewriteSpan(
+            start=last, stop=last + 1, messages=(Replacement(role="user", parts=message.parts),), expected=expected, submission="e1"
+        )
+        return EditTranscript(command=asked, old=current(s), new=new, messages=(message,), at=s.now())
+
+    return command
+
+
+def restored(revision: str = "") -> Tell:
+    """All messages of another revision; empty is the present one."""
+
+    def command(s: Story) -> EditTranscript:
+        new = current(s)._replace(revision=revision or s.checkpoint.revision)
+        return EditTranscript(command=RestoreRevision(revision=new.revision, submission="e2"), old=current(s), new=new, at=s.now())
+
+    return command
+
+
+def redacted(s: Story) -> Redact:
+    return Redact(command=RedactContent(entries=(1,)), rows=(RedactedRow(seq=1, kind="session_created", body={}),), title=True, at=s.now())
 
 
 def revoke(s: Story) -> RevokeGrant:
@@ -443,6 +500,16 @@ for situation in ("idle", "model", "tools", "waiting", "completing"):
     cell(Describe, situation, "said anew", getattr(story, situation), describe(title="Refunds"), ["session_changed"])
     too_long = describe(labels={"a": "x" * 9000})
     cell(Describe, situation, "too long", getattr(story, situation), too_long, Refusal(LimitExceeded))
+RESTORED = ["rewritten [0, 2) → 2 restored", "prefix_changed epoch 1 private_from 0"]
+REWRITTEN = ["rewritten [1, 2) → 2", "prefix_changed epoch 1 private_from 0", "message user"]
+cell(EditTranscript, "idle", "a span rewritten", answered, edited(), REWRITTEN)
+cell(EditTranscript, "idle", "another revision expected", answered, edited(expected="f" * 64), Refusal(RevisionConflict))
+cell(EditTranscript, "idle", "a revision restored", answered, restored(chained(EMPTY, "x")), RESTORED)
+cell(EditTranscript, "idle", "the present revision restored", answered, restored(), Refusal(NothingChanged))
+cell(Redact, "idle", "content removed", answered, redacted, ["redacted 1"])
+for situation in ("model", "tools", "waiting", "completing"):
+    cell(EditTranscript, situation, "a turn is running", getattr(story, situation), edited(), Refusal(SessionBusy))
+    cell(Redact, situation, "a turn is running", getattr(story, situation), redacted, Refusal(SessionBusy))
 GRANTED = ["request_closed t2.0.1 grant by answer", "grant_given refund"]
 cell(Answer, "waiting", "granted for the session", story.waiting, answer("grant"), GRANTED)
 # fmt: on

@@ -98,6 +98,18 @@ INSERT INTO journal (no, seq, number, kind, at, salt, body_digest, body, chain) 
 -- The chain at an entry.
 SELECT chain FROM journal WHERE no = :no AND seq = :seq;
 
+-- name: entry_number
+-- How many messages there are up to an entry.
+SELECT number FROM journal WHERE no = :no AND seq = :seq;
+
+-- name: entry_last
+-- The last entry of a session.
+SELECT seq, number FROM journal WHERE no = :no ORDER BY seq DESC LIMIT 1;
+
+-- name: entry_redact
+-- A fact loses its content; its digest keeps the chain whole.
+UPDATE journal SET body = NULL, salt = NULL WHERE no = :no AND seq = :seq;
+
 -- name: entries
 -- Facts in their order.
 SELECT seq, number, kind, at, salt, body_digest, body, chain FROM journal
@@ -170,7 +182,7 @@ ON CONFLICT (no, effect_key, seq) DO UPDATE SET state = excluded.state;
 -- name: effects
 -- Effects whose key lies in [low, high), by age.
 SELECT effect_key, seq, state FROM effects
-WHERE no = :no AND effect_key >= :low AND (:high IS NULL OR effect_key < :high) AND (:state IS NULL OR state = :state)
+WHERE no = :no AND effect_key >= :low AND (:high IS NULL OR effect_key < :high) AND (:state IS NULL OR state = :state) AND seq > :after
 ORDER BY seq, effect_key;
 
 -- name: blob_known
@@ -184,6 +196,20 @@ INSERT INTO blobs (root, digest, media_type, size, data) VALUES (:root, :digest,
 -- name: blob_get
 -- Content by digest.
 SELECT digest, media_type, data, size FROM blobs WHERE root = :root AND digest = :digest;
+
+-- name: blob_erase
+-- Content that nothing in its tree refers to any more goes.
+DELETE FROM blobs WHERE root = :root AND digest = :digest
+    AND NOT EXISTS (
+        SELECT 1 FROM journal JOIN sessions USING (no) WHERE root = :root AND instr(journal.body, CAST(:digest AS BLOB))
+    )
+    AND NOT EXISTS (
+        SELECT 1 FROM inbox JOIN sessions USING (no) WHERE root = :root AND instr(inbox.body, CAST(:digest AS BLOB))
+    );
+
+-- name: vacuum
+-- Write the file anew.
+VACUUM;
 
 -- name: blobs
 -- What a tree holds.

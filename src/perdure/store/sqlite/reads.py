@@ -112,8 +112,24 @@ class Reader:
             values["kinds"] = rows.names(kinds)
         return [Sealed(*row) for row in self._rows(name, values)]
 
-    def effects(self, no: int, key: bytes, state: str | None) -> list[EffectRow]:
-        values = {"no": no, "low": key, "high": _behind(key), "state": state}
+    def seek(self, no: int, number: int) -> int | None:
+        last = self._one("entry_last", {"no": no})
+        if last is None or last[1] < number:
+            return None
+        low, high = 1, last[0]
+        while low < high:
+            middle = (low + high) // 2
+            found = self._one("entry_number", {"no": no, "seq": middle})
+            if found is None:
+                raise StoreCorrupt(f"entry {middle} is missing", hint="run `perdure verify`")
+            if found[0] < number:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def effects(self, no: int, key: bytes, state: str | None, after: int) -> list[EffectRow]:
+        values = {"no": no, "low": key, "high": _behind(key), "state": state, "after": after}
         return [EffectRow(effect_key=found, seq=seq, state=stored) for found, seq, stored in self._rows("effects", values)]
 
     def sessions(self, query: SessionQuery) -> list[SessionRow]:

@@ -16,10 +16,13 @@ from ..base import (
     Commit,
     CommitAnswer,
     Committed,
+    Created,
     EffectRow,
     Held,
+    IdTaken,
     InboxRow,
     Loaded,
+    NewSession,
     NoSession,
     Runner,
     Send,
@@ -32,7 +35,7 @@ from ..base import (
 from .database import Database
 from .reads import Reader
 from .writer import Writer
-from .writes import Ack, ClaimWrite, CommitWrite, Delete, Heartbeat, PutBlob, ReleaseWrite, Retire, SendWrite, Write
+from .writes import Ack, ClaimWrite, CommitWrite, CreateWrite, Delete, Heartbeat, PutBlob, ReleaseWrite, Retire, SendWrite, Write
 
 __all__ = ["SQLiteStore"]
 
@@ -137,6 +140,10 @@ class SQLiteStore:
         answer: SendAnswer = await self._write(SendWrite(send))
         return answer
 
+    async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession:
+        answer: Created | IdTaken | NoSession = await self._write(CreateWrite(session_id, new, at))
+        return answer
+
     async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
         answer: Committed | Held | NoSession = await self._write(ClaimWrite(no, runner, force=force))
         return answer
@@ -186,9 +193,13 @@ class SQLiteStore:
         wanted = None if kinds is None else list(kinds)
         return await reader.run(reader.entries, no, after, before, wanted, limit, newest_first)
 
-    async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None) -> list[EffectRow]:
+    async def seek(self, no: int, number: int) -> int | None:
         reader = self._reading()
-        return await reader.run(reader.effects, no, key or b"", state)
+        return await reader.run(reader.seek, no, number)
+
+    async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None, after: int = 0) -> list[EffectRow]:
+        reader = self._reading()
+        return await reader.run(reader.effects, no, key or b"", state, after)
 
     async def sessions(self, query: SessionQuery) -> list[SessionRow]:
         reader = self._reading()
@@ -227,6 +238,12 @@ class SQLiteStore:
 
     async def delete(self, no: int) -> None:
         await self._write(Delete(no))
+
+    async def vacuum(self) -> None:
+        if self._opened().read_only:
+            raise StoreReadOnly(f"{str(self._path)!r} can only be read", hint="its file or its directory can't be written")
+        assert self._writer is not None
+        await self._writer.vacuum()
 
     def changes(self, listener: Callable[[int | None], None]) -> Callable[[], None]:
         self._opened()

@@ -79,6 +79,26 @@ class Writer:
         self._queue.put(Job(write, future))
         return future
 
+    async def vacuum(self) -> None:
+        """Write the file anew, between the batches."""
+        done = self._loop.create_future()
+
+        def rewrite() -> None:
+            error: BaseException | None = None
+            assert self._database.turnstile is not None
+            try:
+                with self._database.turnstile:
+                    self._tx.run("vacuum")
+                busy = self._tx.one("truncate_log")[0]
+                if busy:
+                    error = StoreBroken("somebody read the old pages all the time", hint="try again when less is going on")
+            except BaseException as caught:
+                error = _outward(caught)
+            self._call(self._set, done, None, error)
+
+        self._queue.put(rewrite)
+        await done
+
     def follow(self, following: bool) -> None:
         """Look for other processes' commits, or no longer."""
 

@@ -9,6 +9,7 @@ import apsw
 import msgspec
 
 from ...core.errors import StoreBroken, UsageError
+from ...core.journal import Sealed
 from .. import rules
 from ..base import (
     PENDING_LIMIT,
@@ -18,7 +19,10 @@ from ..base import (
     CommitAnswer,
     Committed,
     Conflict,
+    Created,
     Held,
+    IdTaken,
+    NewSession,
     NoSession,
     QueueIsFull,
     Runner,
@@ -36,6 +40,7 @@ __all__ = [
     "Ack",
     "ClaimWrite",
     "CommitWrite",
+    "CreateWrite",
     "Delete",
     "Heartbeat",
     "PutBlob",
@@ -96,6 +101,36 @@ class Transaction:
         values = {"status": catalogue.status, "wake_at": catalogue.wake_at, "title": catalogue.title, "labels": labels}
         self.must("list", {**values, "agent": catalogue.agent, "at": at, "no": no})
 
+    def create(self, session_id: str, new: NewSession, at: int) -> Any:
+        """Begin a session, and return its row."""
+        listed = new.catalogue
+        values = {
+            "session_id": session_id,
+            "root": new.root,
+            "parent": new.parent,
+            "parent_kind": new.parent_kind,
+            "agent": listed.agent,
+            "version": new.entries[-1].seq,
+            "wake_at": listed.wake_at,
+            "status": listed.status,
+            "owner": new.owner,
+            "title": listed.title,
+            "labels": rows.labels(listed.labels),
+            "at": at,
+            "checkpoint": new.checkpoint,
+        }
+        self.must("session_create", values)
+        found = self.one("session_by_id", {"session_id": session_id})
+        self.append(found[0], new.entries)
+        self.keep(new.root, new.blobs)
+        return found
+
+    def append(self, no: int, entries: tuple[Sealed, ...]) -> None:
+        for entry in entries:
+            self.must(
+                "entry_add", (no, entry.seq, entry.number, entry.kind, entry.at, entry.salt, entry.body_digest, entry.body, entry.chain)
+            )
+
 
 class WithinFailed(Exception):
     """`Commit.within` raised ``error``."""
@@ -114,7 +149,7 @@ class Write:
     frees: ClassVar[bool] = False
     """Whether it may make any session free, so that everybody who waits should look."""
 
-    clears_log: ClassVar[bool] = False
+    clears_log: bool = False
     """Whether what it removed must not stay in the write-ahead log."""
 
     now: int = 0
@@ -141,6 +176,7 @@ class Write:
 class CommitWrite(Write):
     def __init__(self, commit: Commit) -> None:
         self.commit = commit
+        self.clears_log = bool(commit.redacted)
 
     def prepare(self, lives: LifeLocks) -> None:
         rules.check_commit(self.commit)
@@ -168,11 +204,7 @@ class CommitWrite(Write):
         no = commit.no
         after = rules.after_commit(commit, head)
         tx.keep(head.root, commit.blobs)
-        for entry in commit.entries:
-            tx.must(
-                "entry_add",
-                (no, entry.seq, entry.number, entry.kind, entry.at, entry.salt, entry.body_digest, entry.body, entry.chain),
-            )
+        tx.append(no, commit.entries)
         if commit.entries:
             values = {"version": after.version, "fence": after.fence, "claims": after.claims, "checkpoint": commit.checkpoint, "no": no}
             tx.must("advance", values)
@@ -193,6 +225,10 @@ class CommitWrite(Write):
             _waiting(tx, "inbox_consume", {"no": no, "submission_id": submission_id, "seq": seq})
         for submission_id, seq in commit.settled:
             _waiting(tx, "inbox_settle", {"no": no, "submission_id": submission_id, "seq": seq})
+        for seq in commit.redacted:
+            tx.must("entry_redact", {"no": no, "seq": seq})
+        for digest in commit.erased:
+            tx.run("blob_erase", {"root": head.root, "digest": digest})
         for effect in commit.effects:
             tx.must("effect_put", {"no": no, "effect_key": effect.effect_key, "seq": effect.seq, "state": effect.state})
         if commit.catalogue is not None:
@@ -222,9 +258,7 @@ class SendWrite(Write):
         for blob in self.send.blobs:
             rules.check_blob(blob)
         if self.send.create is not None:
-            rules.check_new(self.send.create.entry.seq)
-            for blob in self.send.create.blobs:
-                rules.check_blob(blob)
+            rules.check_new(self.send.create)
 
     def apply(self, tx: Transaction) -> SendAnswer:
         send = self.send
@@ -233,7 +267,7 @@ class SendWrite(Write):
         if found is None:
             if send.create is None:
                 return NoSession()
-            found = self._create(tx)
+            found = tx.create(send.session_id, send.create, send.at)
         session = rows.session(found)
         if send.owner is not None and session.owner != send.owner:
             return NoSession()
@@ -253,32 +287,6 @@ class SendWrite(Write):
         tx.must("arrive", {"arrival": row.arrival, "wake_at": wake_at, "at": send.at, "no": session.no})
         return Sent(no=session.no, row=row, duplicate=False, created=created)
 
-    def _create(self, tx: Transaction) -> Any:
-        send, new = self.send, self.send.create
-        assert new is not None
-        listed, entry = new.catalogue, new.entry
-        values = {
-            "session_id": send.session_id,
-            "root": new.root,
-            "parent": new.parent,
-            "parent_kind": new.parent_kind,
-            "agent": listed.agent,
-            "version": entry.seq,
-            "wake_at": listed.wake_at,
-            "status": listed.status,
-            "owner": new.owner,
-            "title": listed.title,
-            "labels": rows.labels(listed.labels),
-            "at": send.at,
-            "checkpoint": new.checkpoint,
-        }
-        tx.must("session_create", values)
-        found = tx.one("session_by_id", {"session_id": send.session_id})
-        no = found[0]
-        tx.must("entry_add", (no, entry.seq, entry.number, entry.kind, entry.at, entry.salt, entry.body_digest, entry.body, entry.chain))
-        tx.keep(new.root, new.blobs)
-        return found
-
     def changed(self, answer: Any) -> int | None:
         return answer.no if isinstance(answer, Sent) and not answer.duplicate else None
 
@@ -287,6 +295,32 @@ class SendWrite(Write):
             return None
         known = tx.one("inbox_one", {"no": answer.no, "submission_id": self.send.submission_id})
         return known is not None and known[1] == answer.row.arrival
+
+
+class CreateWrite(Write):
+    def __init__(self, session_id: str, new: NewSession, at: int) -> None:
+        self.session_id, self.new, self.at = session_id, new, at
+
+    def prepare(self, lives: LifeLocks) -> None:
+        rules.check_new(self.new)
+
+    def apply(self, tx: Transaction) -> Created | IdTaken | NoSession:
+        known = tx.one("session_by_id", {"session_id": self.session_id})
+        if known is not None:
+            return IdTaken(deleted=rows.session(known).status == "deleted")
+        if self.new.parent is not None:
+            parent = tx.one("session_by_id", {"session_id": self.new.parent})
+            if parent is None or rows.session(parent).status == "deleted":
+                return NoSession(deleted=parent is not None)
+        return Created(tx.create(self.session_id, self.new, self.at)[0])
+
+    def changed(self, answer: Any) -> int | None:
+        return answer.no if isinstance(answer, Created) else None
+
+    def landed(self, tx: Transaction, answer: Any) -> bool | None:
+        if not isinstance(answer, Created):
+            return None
+        return bool(tx.one("entry_chain", {"no": answer.no, "seq": 1}) == (self.new.entries[0].chain,))
 
 
 class ClaimWrite(Write):
