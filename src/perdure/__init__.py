@@ -53,6 +53,7 @@ from .core.errors import (
     LimitExceeded,
     MissingExtra,
     MissingKey,
+    MissingRoute,
     NewerRules,
     NotCanonical,
     NothingChanged,
@@ -95,7 +96,7 @@ from .core.usage import Totals, Usage
 from .models.base import Model, ModelOutput, ModelRequest, ModelSettings, ReasoningDelta, TextDelta, ToolSpec
 from .models.router import Router
 from .models.scripted import FunctionModel, Reply, ScriptedModel
-from .runtime.feed import SessionOpened
+from .runtime.feed import ResumeRequested, SessionOpened
 from .runtime.result import Result
 from .runtime.runtime import Runtime, open  # noqa: A004
 from .runtime.session import Session
@@ -143,6 +144,7 @@ __all__ = [
     "MessageAdded",
     "MissingExtra",
     "MissingKey",
+    "MissingRoute",
     "Model",
     "ModelOutput",
     "ModelRequest",
@@ -173,6 +175,7 @@ __all__ = [
     "RequestClosed",
     "RequestOpened",
     "Result",
+    "ResumeRequested",
     "RevisionConflict",
     "Rewritten",
     "RouteSelected",

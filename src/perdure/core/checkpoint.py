@@ -555,7 +555,8 @@ def _rebased(checkpoint: Checkpoint, entry: Rebased) -> Checkpoint:
 
 
 def _route_selected(checkpoint: Checkpoint, entry: RouteSelected) -> Checkpoint:
-    return replace(checkpoint, route=entry.route)
+    turn = checkpoint.turn
+    return replace(checkpoint, route=entry.route, turn=turn and replace(turn, fallback=""))
 
 
 def _prefix_changed(checkpoint: Checkpoint, entry: PrefixChanged) -> Checkpoint:

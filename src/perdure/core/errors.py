@@ -28,6 +28,7 @@ __all__ = [
     "LimitExceeded",
     "MissingExtra",
     "MissingKey",
+    "MissingRoute",
     "NewerRules",
     "NotCanonical",
     "NothingChanged",
@@ -250,6 +251,12 @@ class NothingChanged(Refused):
     """The transcript would be what it is already."""
 
     code = "nothing_changed"
+
+
+class MissingRoute(Refused):
+    """A stored session doesn't say which route it goes on with, and nobody chose one."""
+
+    code = "missing_route"
 
 
 class StaleRequest(Refused):

@@ -28,6 +28,7 @@ __all__ = [
     "Redact",
     "Redefined",
     "Report",
+    "RouteGiven",
     "StartTools",
     "StepPrepared",
     "TimePassed",
@@ -58,11 +59,18 @@ class Accept(_Command, frozen=True, kw_only=True):
     limits: Limits = Limits()
 
 
+class RouteGiven(_Command, frozen=True, kw_only=True):
+    """Whoever resumes the session chose its route, whatever was saved."""
+
+    route: str
+
+
 class AttemptEnded(_Command, frozen=True, kw_only=True):
     """A started attempt came to its end. ``final`` False: another attempt is to follow, or its tool knows what happened.
 
     ``retry_after`` (ms) is the provider's hint; ``retryable`` says that the same request may succeed later. ``fallback`` is the route that
-    may answer instead once this one is given up.
+    may answer instead once this one is given up. ``estranged``: the route of the last accepted output is none any more, so this one got
+    nothing that was private to it, of whatever group it is.
     """
 
     operation: str
@@ -73,6 +81,7 @@ class AttemptEnded(_Command, frozen=True, kw_only=True):
     usage: Usage | None = None
     model: str = ""
     group: str = ""
+    estranged: bool = False
     fallback: str = ""
     failure: Failure | None = None
     partial: str = ""

@@ -131,8 +131,11 @@ class Context:
         """The text of the latest answer after an entry, empty if there is none."""
         return next((message.text for message in reversed(self._messages) if message.role == "assistant" and message.seq > seq), "")
 
-    def view(self, group: str, private_from: int = 0) -> Sequence[Message]:
-        """The messages for a route of ``group``: nobody else's private parts, and none of the first ``private_from`` messages."""
+    def view(self, group: str | None, private_from: int = 0) -> Sequence[Message]:
+        """The messages for a route of ``group``: nobody else's private parts, and none of the first ``private_from`` messages.
+
+        ``None`` is a route that may be sent nobody's.
+        """
         if self._foreign <= {group} and not private_from:
             return Prefix(self._messages, len(self._messages))
         return [_without_private(message, group if message.position >= private_from else None) for message in self._messages]

@@ -26,7 +26,7 @@ from ..core.entries import (
     SessionChanged,
     TurnEnded,
 )
-from ..core.errors import DefinitionChanged, Fenced, LimitExceeded, SessionNotFound, SessionStuck, StoreCorrupt
+from ..core.errors import DefinitionChanged, Fenced, LimitExceeded, MissingRoute, SessionNotFound, SessionStuck, StoreCorrupt
 from ..core.journal import Sealed
 from ..core.reports import (
     Accept,
@@ -35,6 +35,7 @@ from ..core.reports import (
     Fail,
     Finish,
     Redefined,
+    RouteGiven,
     StepPrepared,
     TimePassed,
 )
@@ -89,6 +90,7 @@ class Driver:
         self.error: Exception | None = None
         self.ran_a_turn = False
         self.forced = False
+        self.given_route: str | None = None
         self.head: Loaded | None = None
         self.checkpoint = Checkpoint()
         self.held = False
@@ -381,6 +383,8 @@ class Driver:
         self._taken = len(self._work.reports)
         for report, blobs in self._work.reports:
             batch.blobs.update({blob.digest: blob for blob in blobs})
+            if isinstance(report, AttemptEnded) and not self.router.knows(batch.checkpoint.owner):
+                report = msgspec.structs.replace(report, estranged=True)
             batch.apply(report)
         for row in self._rows:
             if row.submission_id in self._unfit:
@@ -389,6 +393,8 @@ class Driver:
                 batch.apply(TimePassed(at=row.at))
                 await self._take_control(batch, row)
         batch.apply(TimePassed(at=now))
+        if claim is not None:
+            self._give_route(batch)
         await self._sync(batch)
         await self._plan_calls(batch, fence)
         await self._go_on(batch, fence)
@@ -460,7 +466,7 @@ class Driver:
             if where == "completing":
                 batch.apply(Finish(at=batch.now))
             elif where == "idle":
-                known = self.router.knows(batch.checkpoint.route)
+                known = self.given_route is not None or self.router.knows(batch.checkpoint.route)
                 if self._stopping or not known or not self._next_turn(batch):
                     return
             elif where == "tools" and turn is not None and not self._stopping:
@@ -489,7 +495,12 @@ class Driver:
         if post is None:
             return False
         self._keep(batch, self._described)
+        self._give_route(batch)
         return batch.take(post, self._accept(post, batch.now))
+
+    def _give_route(self, batch: Batch) -> None:
+        if self.given_route is not None:
+            batch.apply(RouteGiven(route=self.given_route, at=batch.now))
 
     def _due_posts(self, batch: Batch) -> Iterator[PostMessage]:
         """The messages that wait and may be delivered now, by arrival."""
@@ -504,7 +515,7 @@ class Driver:
             post=post,
             agent=self.agent.name,
             definition=self._described.digest,
-            route=self.router.default,
+            route=self.given_route or self.router.default,
             limits=self.agent.limits,
             at=now,
         )
@@ -517,10 +528,10 @@ class Driver:
     def _check_route(self) -> None:
         """A session goes on with the route that was chosen for it, or not at all."""
         checkpoint = self.checkpoint
-        if any(row.kind == SelectRoute.kind for row in self._rows):
+        if self.given_route is not None or any(row.kind == SelectRoute.kind for row in self._rows):
             return
-        if not checkpoint.route and checkpoint.turns:
-            raise StoreCorrupt("saved session has no model route", hint="sessions.select_route(…) selects one")
+        if not checkpoint.route and (checkpoint.turns or checkpoint.turn is not None):
+            raise MissingRoute("saved session has no model route", hint="give route=, or select one with sessions.select_route(…)")
         self.router.model(self._route(checkpoint))
 
     def _prepare_step(self, batch: Batch, fence: int) -> None:
@@ -541,7 +552,7 @@ class Driver:
         )
         request = ModelRequest(
             instructions=agent.instructions,
-            messages=self._context.view(model.group, checkpoint.private_from),
+            messages=self._context.view(model.group if self.router.knows(checkpoint.owner) else None, checkpoint.private_from),
             tools=agent.specs,
             settings=agent.settings,
             route=route,
@@ -644,6 +655,8 @@ class Driver:
         self.checkpoint = batch.checkpoint
         self.held = not commit.release
         self.forced = False
+        if commit.claim is not None or any(entry.kind == "turn_started" for entry in batch.entries):
+            self.given_route = None
         await self._sync(batch)
         await self._read_metadata()
         self._context.accept()

@@ -12,7 +12,7 @@ import msgspec
 from ..core.entries import Entry, Identity
 from ..models.base import ReasoningDelta, TextDelta
 
-__all__ = ["Event", "Feed", "SessionOpened", "Watch"]
+__all__ = ["Event", "Feed", "ResumeRequested", "SessionOpened", "Watch"]
 
 
 class SessionOpened(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,23 @@ class SessionOpened(msgspec.Struct, frozen=True, kw_only=True):
     route: str = ""
 
 
-Event: TypeAlias = SessionOpened | Entry | TextDelta | ReasoningDelta
+class ResumeRequested(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who watches this session wants to go on with another one; live, without a seq. What happens then is their program's choice.
+
+    ``session_id`` is that session, ``identity`` and the rest its own; ``submission`` is the id of the request. Its route and its agent need
+    not be known here.
+    """
+
+    session_id: str
+    identity: Identity
+    metadata: dict[str, Any]
+    agent: str
+    route: str
+    status: str
+    submission: str
+
+
+Event: TypeAlias = SessionOpened | ResumeRequested | Entry | TextDelta | ReasoningDelta
 
 BUFFER = 4096
 """How many events wait for a slow watcher; beyond that it reads on from the store, and misses deltas only."""

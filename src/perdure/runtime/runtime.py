@@ -193,21 +193,25 @@ class Runtime:
         owner: str | None = None,
         labels: dict[str, str] | None = None,
         metadata: dict[str, Any] | None = None,
+        route: str | None = None,
     ) -> Result:
         """Send a message and wait for the end of the turn that it causes.
 
         Idempotent in (session, submission): run again after a crash it goes on where it was, and after the end it returns the stored
         result without a model call. ``submission`` without ``session`` names the session too; without ``submission`` an unfinished turn
         raises `TurnUnfinished`. It waits across parks (a person's approval) and holders (another process). Cancelling it only stops the
-        waiting. ``owner``: a new session is theirs, and a session of anybody else is not found. ``metadata`` replaces the session's,
-        ``identity`` and ``labels`` matter for a new one only. Raises `CapacityExceeded`, `DefinitionChanged`, `SubmissionConflict`,
-        `SessionStuck` and what `Sessions.send` raises; a turn that fails is a `Result` that says so.
+        waiting.
+
+        ``owner``: a new session is theirs, and a session of anybody else is not found. ``metadata`` replaces the session's, ``route`` its
+        selected route from the next turn or model call on; ``identity`` and ``labels`` matter for a new one only. Raises
+        `CapacityExceeded`, `DefinitionChanged`, `SubmissionConflict`, `UnknownRoute`, `SessionStuck` and what `Sessions.send` raises; a
+        turn that fails is a `Result` that says so.
         """
         sessions = self._sessions_of(owner)
         session_id = await self._addressed(sessions, session, submission)
         submission = submission or uuid.uuid4().hex
         while True:
-            driver = await self.engage(session_id, agent)
+            driver = await self.engage(session_id, agent, route=route)
             try:
                 sent = await sessions.send(
                     session_id,
@@ -247,13 +251,14 @@ class Runtime:
         owner: str | None = None,
         labels: dict[str, str] | None = None,
         metadata: dict[str, Any] | None = None,
+        route: str | None = None,
     ) -> AsyncIterator[Event]:
         """`run` as events: deltas and entries, up to and with the end of the turn.
 
         Raises what `run` raises. Closing the generator only stops the watching.
         """
         session_id = await self._addressed(self._sessions_of(owner), session, submission)
-        about: dict[str, Any] = {"identity": identity, "owner": owner, "labels": labels, "metadata": metadata}
+        about: dict[str, Any] = {"identity": identity, "owner": owner, "labels": labels, "metadata": metadata, "route": route}
         async with self.session(session_id, agent, **about) as handle:
             sent = await handle.send(content, submission=submission)
             after = 0 if sent.duplicate else None
@@ -331,13 +336,17 @@ class Runtime:
         owner: str | None = None,
         labels: dict[str, str] | None = None,
         metadata: dict[str, Any] | None = None,
+        route: str | None = None,
     ) -> Session:
         """A handle on a session, for ``async with``; see `Session`.
 
         ``owner``: a new session is theirs, and a session of anybody else is not found. ``metadata`` replaces the session's, also if it is
-        empty; left out, it stays. ``identity`` and ``labels`` matter for a new session only. Entering the handle raises
-        `CapacityExceeded`, or `SessionNotFound` if the session was deleted or belongs to somebody else.
+        empty; left out, it stays. ``route`` takes the place of the saved one, known here or not, in the commit that takes the session up.
+        ``identity`` and ``labels`` matter for a new session only. Entering the handle raises `CapacityExceeded`, `UnknownRoute`, or
+        `SessionNotFound` if the session was deleted or belongs to somebody else.
         """
+        if route is not None and agent is None:
+            raise UsageError("route= says what an agent uses", hint="give the agent too, or use select_route")
         return Session(
             self,
             check_id(session_id, "a session id"),
@@ -346,6 +355,7 @@ class Runtime:
             owner=owner,
             labels=labels,
             metadata=metadata,
+            route=route,
         )
 
     async def recover(self, agents: Iterable[Agent], *, session: str | None = None, force: bool = False) -> list[str]:
@@ -395,8 +405,8 @@ class Runtime:
 
     # ------------------------------------------------------------------------------------------------------------- drivers
 
-    async def engage(self, session_id: str, agent: Agent, *, force: bool = False) -> Driver:
-        """Work on a session until `disengage`.
+    async def engage(self, session_id: str, agent: Agent, *, force: bool = False, route: str | None = None) -> Driver:
+        """Work on a session until `disengage`. ``route`` replaces the saved one when the session is taken up.
 
         Raises `CapacityExceeded`, `SessionBusy` if it is worked on here under another definition of its agent, and `MissingExtra` or
         `MissingKey` for a model that can't be used from here.
@@ -404,6 +414,8 @@ class Runtime:
         self.check_open()
         self._check_capacity(session_id)
         self.router(agent).check()
+        if route is not None:
+            self.router(agent).model(route)
         await self._heartbeat.register(agent.name)
         self._check_capacity(session_id)
         self.listen()
@@ -418,12 +430,14 @@ class Runtime:
         if driver is None:
             driver = self._drivers[session_id] = Driver(self, session_id, agent)
             driver.forced = force
+            driver.given_route = route
             driver.interest = 1
             # Its own context: what the caller's context variables say must not reach the turns of others.
             drive = self._drive(driver)
             self._tasks[session_id] = asyncio.create_task(drive, name=f"perdure {session_id}", context=Context())
         else:
             driver.interest += 1
+            driver.given_route = route or driver.given_route
         return driver
 
     def disengage(self, driver: Driver) -> None:

@@ -14,7 +14,7 @@ from ..core.errors import UsageError
 from ..core.journal import open_entry
 from ..core.messages import Message
 from .calls import misfit
-from .feed import Event, SessionOpened, Watch
+from .feed import Event, ResumeRequested, SessionOpened, Watch
 from .sessions import Input, Request, Submission
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Session:
         owner: str | None = None,
         labels: dict[str, str] | None = None,
         metadata: dict[str, Any] | None = None,
+        route: str | None = None,
     ) -> None:
         self.id = session_id
         self._runtime = runtime
@@ -50,6 +51,7 @@ class Session:
         self._identity = identity
         self._labels = labels
         self._metadata = metadata
+        self._route = route
         self._opened = SessionOpened(session_id=session_id, version=0, created=True)
         self._no: int | None = None
         self._unused: Watch | None = None
@@ -59,11 +61,13 @@ class Session:
     async def __aenter__(self) -> Session:
         self._runtime.check_open()
         self._runtime.listen()
+        if self._route is not None and self._agent is not None:
+            self._runtime.router(self._agent).model(self._route)
         self._opened = await self._look()
         self._unused = self._new_watch()
         if self._agent is not None:
             try:
-                self._driver = await self._runtime.engage(self.id, self._agent)
+                self._driver = await self._runtime.engage(self.id, self._agent, route=self._route)
             except BaseException:
                 watch, self._unused = self._unused, None
                 self._leave(watch)
@@ -74,7 +78,9 @@ class Session:
         """What the session is now. Metadata that the handle was opened with replaces what is stored."""
         if await self._number() is None:
             identity = self._sessions.new_identity(self._identity)
-            return SessionOpened(session_id=self.id, version=0, created=True, identity=identity, metadata=self._metadata or {})
+            return SessionOpened(
+                session_id=self.id, version=0, created=True, identity=identity, metadata=self._metadata or {}, route=self._route or ""
+            )
         given = self._metadata
         info = await (self._sessions.info(self.id) if given is None else self._sessions.ensure_metadata(self.id, given))
         return SessionOpened(
@@ -83,7 +89,7 @@ class Session:
             created=False,
             identity=info.identity or Identity(owner=info.owner),
             metadata=info.metadata or {},
-            route=info.route or "",
+            route=self._route or info.route or "",
         )
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -161,6 +167,15 @@ class Session:
     async def interrupt(self, *, reason: str = "", **options: Any) -> Submission:
         """Stop the running turn; the session stays usable."""
         return await self._sessions.interrupt(self.id, reason=reason, **options)
+
+    async def request_resume(self, session_id: str, *, submission: str | None = None) -> ResumeRequested:
+        """Ask to go on with another session: whose it is and where it stands, for the caller and all who watch this one here.
+
+        Nothing is stored, and nothing is switched. Raises `UsageError` for a blank id and `SessionNotFound`.
+        """
+        asked = await self._sessions.resume_info(session_id, submission=submission)
+        self._runtime.feed(self.id).publish([asked])
+        return asked
 
     # ------------------------------------------------------------------------------------------------------------- reading
 

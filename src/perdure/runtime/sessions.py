@@ -87,6 +87,7 @@ from .about import (
 from .batch import Batch, parked, seal_all
 from .context import CONTEXT_KINDS, Context, Fetch, resolve_parts, stored_content
 from .control import is_control, promote_steers, take_control
+from .feed import ResumeRequested
 from .ledger import Ledger
 from .perform import OUTPUT_LIMIT, keep_parts
 from .result import Result, result_of
@@ -656,6 +657,24 @@ class Sessions:
             # What is broken in one session must not hide the others.
             return info
         return msgspec.structs.replace(info, identity=about.identity, metadata=metadata, route=about.route)
+
+    async def resume_info(self, session_id: str, *, submission: str | None = None) -> ResumeRequested:
+        """What somebody must know who is to go on with a session, under the id of their request; see `Session.request_resume`.
+
+        Raises `SessionNotFound`, and `StoreCorrupt` if the session's checkpoint can't be read.
+        """
+        submission = _submission_id(submission)
+        row = (await self._head(session_id)).row
+        about = checkpoints.about(row.checkpoint)
+        return ResumeRequested(
+            session_id=session_id,
+            identity=about.identity,
+            metadata=await read_metadata(about.metadata, self._fetcher(row)),
+            agent=row.agent,
+            route=about.route,
+            status=row.status,
+            submission=submission,
+        )
 
     async def checkpoint(self, session_id: str) -> Checkpoint:
         """The fold of the session's journal. Raises `SessionNotFound`, `NewerRules`."""

@@ -274,15 +274,16 @@ class Past:
     def checkpoint(self) -> Checkpoint:
         return self.batch.checkpoint
 
-    def accept(self, submission: str) -> None:
+    def accept(self, submission: str, *, route: str | None = None) -> None:
+        """A message begins its turn. ``route`` is the saved one, if it is not the agent's own."""
         row = self.rows[submission]
         assert row.body is not None
         post = decode_command(row.kind, row.body, submission=row.submission_id, at=row.at, actor=row.actor)
         assert isinstance(post, PostMessage)
         definition = canonical.digest(self._definition)
-        taken = self.batch.take(
-            post, Accept(post=post, agent=self.agent.name, definition=definition, limits=self.agent.limits, at=self.now)
-        )
+        route = self.agent.model.name if route is None and isinstance(self.agent.model, FunctionModel) else route or ""
+        accept = Accept(post=post, agent=self.agent.name, definition=definition, route=route, limits=self.agent.limits, at=self.now)
+        taken = self.batch.take(post, accept)
         assert taken
 
     def ask_model(self) -> None:

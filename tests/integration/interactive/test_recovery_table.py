@@ -1,7 +1,7 @@
 """Every saved state and what a restart makes of it: rows RS-1 … RS-19 of the behaviours' table, over stored checkpoints.
 
 The rows' own outcomes are those of ``on_restart="stop"``. With ``"continue"``, the default, a turn goes on wherever that is safe.
-RS-7 (calls started before their model call ended), RS-13 … 15 (saved routes) and RS-18 (hooks) have no stored form here.
+RS-7 (calls started before their model call ended) has no stored form here. RS-13 … 15 (saved routes) are in test_resuming.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from perdure.core.entries import (
     TurnStarted,
 )
 from perdure.core.messages import Part, Private, Text, ToolCall, ToolCallResponse
-from perdure.core.reports import Fail, Finish, Guarded, Promote, Redefined, Report, TimePassed
+from perdure.core.reports import Fail, Finish, Guarded, Promote, Redefined, Report, RouteGiven, TimePassed
 
 EFFECTS = ("pure", "idempotent", "transactional", "external")
 PHASES: set[Phase] = {"idle", "model", "tools", "waiting", "completing"}
@@ -102,6 +102,7 @@ class Driver:
     def idle(self, pick: _Numbers) -> None:
         s = self.story
         if pick(4) == 0:
+            s.do(RouteGiven(route=("a", "b")[pick(2)], at=s.now()))
             s.do(Describe(title=("a", "b")[pick(2)], submission="d", at=s.now()))
             s.do(SelectRoute(route=("a", "b")[pick(2)], submission="r", at=s.now()))
         if (grants := s.checkpoint.grants) and pick(3) == 0:

@@ -45,6 +45,7 @@ from perdure.core.reports import (
     Redact,
     Redefined,
     Report,
+    RouteGiven,
     StartTools,
     StepPrepared,
     TimePassed,
@@ -209,6 +210,16 @@ def revoke(s: Story) -> RevokeGrant:
 
 def select(s: Story) -> SelectRoute:
     return SelectRoute(route="b", submission="r1", at=s.now())
+
+
+def routed(s: Story) -> Story:
+    """The story on route b."""
+    s.do(RouteGiven(route="b", at=s.now()) if s.checkpoint.turn is not None else SelectRoute(route="b", submission="r0", at=s.now()))
+    return s
+
+
+def give(route: str) -> Tell:
+    return lambda s: RouteGiven(route=route, at=s.now())
 
 
 def describe(**said: Any) -> Tell:
@@ -496,6 +507,11 @@ for situation in ("idle", "model", "tools", "waiting", "completing"):
 cell(SelectRoute, "idle", "the next turn's", story.idle, select, ["route_selected b"])
 for situation in ("model", "tools", "waiting", "completing"):
     cell(SelectRoute, situation, "a turn is running", getattr(story, situation), select, Refusal(SubmissionRejected, "busy"))
+for situation in ("model", "tools", "waiting", "completing"):
+    cell(RouteGiven, situation, "another", getattr(story, situation), give("b"), ["route_selected b"])
+    cell(RouteGiven, situation, "the same", lambda name=situation: routed(getattr(story, name)()), give("b"), NOTHING)
+cell(RouteGiven, "idle", "a session that begins says it with its turn", story.idle, give("b"), NOTHING)
+cell(RouteGiven, "idle", "another", lambda: routed(story.idle()), give("c"), ["route_selected c"])
 for situation in ("idle", "model", "tools", "waiting", "completing"):
     cell(Describe, situation, "said anew", getattr(story, situation), describe(title="Refunds"), ["session_changed"])
     too_long = describe(labels={"a": "x" * 9000})
