@@ -5,6 +5,7 @@ import contextvars
 import datetime
 import enum
 import gc
+import io
 import logging
 import os
 import subprocess
@@ -19,10 +20,10 @@ from typing import Any, TypedDict
 
 import msgspec
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from perdure import Identity
-from perdure.tools import ResultInvalid, Tool, ToolCancelled, ToolContext, ToolError, ToolFault, tool
+from perdure.tools import ResultInvalid, Tool, ToolCancelled, ToolContext, ToolError, ToolFault, schema, tool
 
 CONTEXT = ToolContext(
     session_id="s",
@@ -193,12 +194,126 @@ def _later(value: Any) -> Callable[[], Any]:
     return later
 
 
+def _now(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
 async def test_a_result_that_contains_itself_is_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
 
     with pytest.raises(ResultInvalid):
         await run(of(lambda: endless))
+
+
+@dataclass
+class Wrapped:
+    value: Any
+
+
+class Wide(BaseModel):
+    value: Any
+    hidden: Any = Field(default=None, exclude=True)
+
+
+def _yields() -> Any:
+    yield 1
+
+
+async def _yields_later() -> Any:
+    yield 1
+
+
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: {"x": [value]}, Wrapped, lambda value: [Wide(value=value)]])
+@pytest.mark.parametrize("make", [_yields, _yields_later, lambda: io.BytesIO(b"x"), lambda: map(str, [1])])
+async def test_what_yields_is_no_result_and_is_not_read(make: Callable[[], Any], wrap: Callable[[Any], Any]) -> None:
+    for is_async in (False, True):
+        value = make()
+        wrapped = wrap(value)
+        with pytest.raises(ResultInvalid, match=r"the tool ran, but its result can't be kept: .*no"):
+            await run(of(_later(wrapped) if is_async else _now(wrapped)))
+        if hasattr(value, "read"):
+            assert value.read() == b"x"
+
+
+async def test_what_a_model_does_not_show_is_not_looked_at() -> None:
+    assert await run(of(lambda: Wide(value=1, hidden=_yields()))) == {"value": 1}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {1: "a", "1": "b"},
+        {"x": [{True: 1, "true": 2}]},
+        {None: 1, "None": 2},
+        {datetime.date(2026, 2, 3): 1, "2026-02-03": 2},
+        {(1, 2): 1, "1,2": 2},
+        Wrapped({1: "a", "1": "b"}),
+        Wide(value={1: "a", "1": "b"}),
+    ],
+)
+async def test_keys_that_would_be_one_in_json_are_refused_and_none_is_lost(value: Any) -> None:
+    for made in (of(lambda: value), of(_later(value))):
+        with pytest.raises(ResultInvalid, match=r"two keys that are both '(1|true|None|2026-02-03|1,2)'"):
+            await run(made)
+
+
+async def test_keys_that_json_can_tell_apart_are_kept() -> None:
+    assert await run(of(lambda: {1: "a", "2": "b", datetime.date(2026, 2, 3): None})) == {"1": "a", "2": "b", "2026-02-03": None}
+
+
+async def test_a_small_thing_that_stands_for_an_enormous_one_is_refused() -> None:
+    value: list[Any] = [1]
+    for _ in range(60):
+        value = [value, value]
+    with pytest.raises(ResultInvalid, match=r"more than .* values"):
+        await run(of(_later(value)))
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+async def test_a_large_result_of_an_async_tool_is_converted_beside_the_loop(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def plain(value: Any) -> Any:
+        threads.append(threading.current_thread())
+        return schema.plain(value)
+
+    monkeypatch.setattr(sys.modules["perdure.tools.tool"], "plain", plain)
+    value = ["x"] * (2_000 if size == "large" else 2)
+    assert await run(of(_later(value))) == value
+    assert (threads == [threading.current_thread()]) is (size == "small")
+
+
+async def test_nothing_stops_the_conversion_of_a_result_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def plain(value: Any) -> Any:
+        begun.set()
+        go_on.wait()
+        return schema.plain(value)
+
+    monkeypatch.setattr(sys.modules["perdure.tools.tool"], "plain", plain)
+    made = of(_later("x" * 100_000))
+    running = made.start(CONTEXT, made.check({}))
+    await asyncio.to_thread(begun.wait)
+    running.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    assert await running.wait() == "x" * 100_000
+
+
+async def test_a_result_is_kept_also_where_no_thread_can_be_started_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert await run(of(_later("x" * 100_000))) == "x" * 100_000
+
+
+async def test_an_async_function_that_returns_a_coroutine_is_told_so() -> None:
+    with pytest.raises(ResultInvalid, match=r"the tool ran, .* await it"):
+        await run(of(_later(_later(1)())))
+    gc.collect()
 
 
 async def test_a_sync_function_that_returns_a_coroutine_is_told_so() -> None:
@@ -236,6 +351,21 @@ async def test_nothing_that_a_tool_raises_ends_the_process_or_passes_for_a_cance
     with pytest.raises(RuntimeError) as later:
         await run(of(_raises_later(error)))
     assert not isinstance(later.value, ToolCancelled)
+
+
+class Speechless(BaseException):
+    def __init__(self, says: BaseException) -> None:
+        self.says = says
+
+    def __str__(self) -> str:
+        raise self.says
+
+
+@pytest.mark.parametrize("says", [ValueError("no words"), KeyboardInterrupt(), asyncio.CancelledError()])
+async def test_what_is_raised_and_has_no_words_is_still_an_end(says: BaseException) -> None:
+    for made in (of(_raises(Speechless(says))), of(_raises_later(Speechless(says)))):
+        with pytest.raises(ToolFault, match=r"it raised Speechless: \(Speechless, which can't be put into words\)"):
+            await asyncio.wait_for(run(made), 10)
 
 
 async def test_sys_exit_in_a_tool_is_its_failure_and_nothing_more() -> None:

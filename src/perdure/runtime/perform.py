@@ -21,6 +21,7 @@ from ..core.ids import idempotency_key
 from ..core.messages import Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, set_aside
 from ..core.reports import AttemptEnded, Fail, Reconciled
 from ..core.usage import Usage
+from ..core.words import said, words
 from ..models.base import Delta, Finish, Model, ModelOutput, ModelRequest, ReasoningDelta, TextDelta
 from ..store.base import StoredBlob
 from ..tools.context import ToolContext
@@ -44,9 +45,6 @@ LONGEST_SECONDS = 10 * 365 * 86_400
 
 LONGEST_HINT_SECONDS = 86_400
 """A provider that asks for a longer pause isn't believed."""
-
-MESSAGE_LIMIT = 2_000
-"""The most that is kept of what somebody else said about a failure (characters)."""
 
 NAME_LIMIT = 200
 """The longest name that is taken from somebody else (characters)."""
@@ -120,17 +118,17 @@ class Performer:
             status = error.facts.get("status")
             failure = Failure(
                 code=error.code,
-                message=_said(error),
+                message=said(error),
                 retryable=error.retryable,
                 status=status if type(status) is int and 0 <= status < 1_000 else None,
                 retry_after=_pause(error.retry_after),
             )
             return self._model_ended(operation, "failed", failure, written, fallback), ()
         except PerdureError as error:
-            return self._model_ended(operation, "failed", Failure(code=error.code, message=_said(error)), written), ()
+            return self._model_ended(operation, "failed", Failure(code=error.code, message=said(error)), written), ()
         except BaseException as error:
             _log.exception("the model of %s raised what no model should", operation.id)
-            return self._model_ended(operation, "failed", Failure(code="model_error", message=_words(error)), written), ()
+            return self._model_ended(operation, "failed", Failure(code="model_error", message=words(error)), written), ()
         return (
             AttemptEnded(
                 operation=operation.id,
@@ -139,7 +137,7 @@ class Performer:
                 parts=parts,
                 finish=output.finish,
                 usage=output.usage,
-                model=_said(output.model, NAME_LIMIT),
+                model=said(output.model, NAME_LIMIT),
                 group=group,
                 at=self._clock.now(),
             ),
@@ -175,7 +173,7 @@ class Performer:
             attempt=operation.attempt,
             status=status,
             failure=failure,
-            partial=_said("".join(written), OUTPUT_LIMIT // 64),
+            partial=said("".join(written), OUTPUT_LIMIT // 64),
             retryable=failure.retryable,
             retry_after=failure.retry_after,
             fallback=fallback,
@@ -186,7 +184,7 @@ class Performer:
         """What an effect comes to if nothing is known but what was raised on its way."""
         if operation.status == "unknown":
             return Reconciled(operation=operation.id, outcome="unknown", at=self._clock.now()), ()
-        failure = Failure(code=error.code if isinstance(error, PerdureError) else "unexpected", message=_words(error))
+        failure = Failure(code=error.code if isinstance(error, PerdureError) else "unexpected", message=words(error))
         if operation.plan.kind == "model":
             return self._model_ended(operation, "failed", failure, []), ()
         if operation.plan.effect == "external":
@@ -199,7 +197,7 @@ class Performer:
         try:
             bound = tool.check(arguments)
         except ArgumentsInvalid as error:
-            return self._responded(operation, "failed", _said(error, None), is_error=True, failure=Failure(code="invalid_arguments"))
+            return self._responded(operation, "failed", said(error, None), is_error=True, failure=Failure(code="invalid_arguments"))
         seconds = None if tool.timeout is None else min(tool.timeout, LONGEST_SECONDS)
         running = tool.start(context, bound)
         ended = running.ended
@@ -238,18 +236,18 @@ class Performer:
             case None:
                 return self._responded(operation, "succeeded", ended.result(), is_error=False)
             case ResultInvalid():
-                return self._responded(operation, "succeeded", f"the tool ran, but its result can't be kept: {_said(error)}", is_error=True)
+                return self._responded(operation, "succeeded", said(error), is_error=True)
             case ToolError():
-                failure = Failure(code="tool_error", message=_said(error))
-                return self._responded(operation, "failed", _said(error, None), is_error=True, failure=failure)
-        _log.warning("the tool %s raised %s", tool.name, _words(error))
-        failure = Failure(code="tool_raised", message=_words(error))
+                failure = Failure(code="tool_error", message=said(error))
+                return self._responded(operation, "failed", said(error, None), is_error=True, failure=failure)
+        _log.warning("the tool %s raised %s", tool.name, words(error))
+        failure = Failure(code="tool_raised", message=words(error))
         if tool.effect == "external":
             return (
                 AttemptEnded(operation=operation.id, attempt=operation.attempt, status="uncertain", failure=failure, at=self._clock.now()),
                 (),
             )
-        return self._responded(operation, "failed", _words(error), is_error=True, failure=failure)
+        return self._responded(operation, "failed", words(error), is_error=True, failure=failure)
 
     def _responded(self, operation: Operation, status: Any, response: Any, *, is_error: bool, failure: Failure | None = None) -> Outcome:
         try:
@@ -273,7 +271,7 @@ class Performer:
         if error is None:
             self._late(operation.id, operation.attempt, ended.result(), False)
         elif isinstance(error, ToolError):
-            self._late(operation.id, operation.attempt, _said(error, None), True)
+            self._late(operation.id, operation.attempt, said(error, None), True)
 
     async def reconcile(self, operation: Operation, agent: Agent, tool: Tool | None, arguments: Any) -> Outcome:
         """Ask a tool what became of an attempt. It only reads, so it may be asked again."""
@@ -342,7 +340,7 @@ async def _close(stream: Any) -> None:
 
 def _closed(closing: asyncio.Future[Any]) -> None:
     if not closing.cancelled() and (error := closing.exception()) is not None:
-        _log.warning("closing a model's stream raised %s", _words(error))
+        _log.warning("closing a model's stream raised %s", words(error))
 
 
 def _checked(output: ModelOutput) -> tuple[Part, ...]:
@@ -353,7 +351,7 @@ def _checked(output: ModelOutput) -> tuple[Part, ...]:
     if not isinstance(output.model, str):
         raise InvalidModelOutput(f"the model's name is a {type(output.model).__name__}")
     if not isinstance(output.finish, str) or output.finish not in _FINISHES:
-        raise InvalidModelOutput(f"an answer can't finish with {_said(output.finish, NAME_LIMIT)!r}")
+        raise InvalidModelOutput(f"an answer can't finish with {said(output.finish, NAME_LIMIT)!r}")
     if output.usage is not None:
         _checked_usage(output.usage)
     if not isinstance(output.parts, tuple | list):
@@ -412,20 +410,7 @@ def _checked_json(value: Any, what: str) -> None:
     try:
         canonical.check(value, what)
     except NotCanonical as error:
-        raise InvalidModelOutput(_said(error)) from error
-
-
-def _said(what: object, limit: int | None = MESSAGE_LIMIT) -> str:
-    """What somebody else said, as text that can be stored: a surrogate pair becomes its character, a lone one a question mark."""
-    try:
-        text = str.__str__(str(what))
-    except Exception:
-        return f"({type(what).__name__}, which can't be put into words)"
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text if limit is None else text[:limit]
+        raise InvalidModelOutput(said(error)) from error
 
 
 def _pause(hint: Any) -> int | None:
@@ -437,7 +422,3 @@ def _pause(hint: Any) -> int | None:
 
 def _error(ended: asyncio.Future[Any]) -> BaseException | None:
     return asyncio.CancelledError() if ended.cancelled() else ended.exception()
-
-
-def _words(error: BaseException | None) -> str:
-    return f"{type(error).__name__}: {_said(error)}"[:MESSAGE_LIMIT]

@@ -12,7 +12,7 @@ import re
 import types
 import typing
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -26,7 +26,7 @@ from .context import ToolContext
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["ArgumentsInvalid", "ResultInvalid", "Shape", "identity", "plain", "shape_of"]
+__all__ = ["ArgumentsInvalid", "ResultInvalid", "Shape", "identity", "is_light", "plain", "shape_of", "unkept"]
 
 _log = logging.getLogger("perdure.tools")
 
@@ -35,6 +35,14 @@ _SHOWN_FIELDS = 20
 
 _SHOWN_NAME = 80
 """Characters of a wrong field's place: unknown names are the model's own text, of any length."""
+
+_LIGHT = 64 * 1024
+"""What counts as little: characters of text, and 64 for every value in a list or an object."""
+
+_RESULT_VALUES = 4 * 1024 * 1024
+"""The most values in one result: few objects in memory can stand for more than any disk holds."""
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 _SECTION = re.compile(
     r"(args|arguments|parameters|returns?|yields?|raises|examples?|notes?|attributes|warns|warnings|see also|todo):", re.IGNORECASE
@@ -99,18 +107,116 @@ def shape_of(function: Callable[..., Any], name: str) -> Shape:
 def plain(value: Any) -> Any:
     """A tool's result as plain JSON data: models, dataclasses, dates, decimals, enums and UTF-8 bytes in their usual JSON form.
 
-    Raises `ResultInvalid` for everything that has none, NaN, huge integers and invalid Unicode included.
+    Raises `ResultInvalid` for everything that has none, NaN, huge integers and invalid Unicode included; for what yields (generators,
+    open files), which would be read to its end here, or never; for objects with two keys of one name; and for what is too large.
     """
     from pydantic_core import to_jsonable_python
 
+    look = _Look()
+
+    def fallback(item: Any) -> Any:
+        made = msgspec.to_builtins(item)
+        look(made)
+        return made
+
     try:
-        return canonical.check(to_jsonable_python(value, fallback=msgspec.to_builtins), "result")
+        look(value)
+        return canonical.check(to_jsonable_python(value, fallback=fallback), "result")
+    except ResultInvalid:
+        raise
     except NotCanonical as error:
-        raise ResultInvalid(f"the tool ran, but its result can't be kept: {error}") from error
+        raise unkept(str(error)) from error
     except Exception as error:
-        raise ResultInvalid(
-            f"the tool ran, but its result can't be kept: {type(value).__name__} has no JSON form ({type(error).__name__})"
-        ) from error
+        if isinstance(error.__cause__, ResultInvalid):
+            raise error.__cause__ from None
+        raise unkept(f"{type(value).__name__} has no JSON form ({type(error).__name__})") from error
+
+
+def unkept(why: str) -> ResultInvalid:
+    """A result that can't be kept, and why, for the model."""
+    return ResultInvalid(f"the tool ran, but its result can't be kept: {why}")
+
+
+def is_light(value: Any) -> bool:
+    """Whether `plain` is done with a value in no time. Of what is not plain data itself nobody knows."""
+    left, waiting = _LIGHT, [value]
+    while waiting and left > 0:
+        item = waiting.pop()
+        kind = type(item)
+        if kind is dict or kind is list or kind is tuple:
+            left -= 64 * len(item)
+            if left > 0:
+                waiting += item
+                waiting += item.values() if kind is dict else ()
+        elif kind is str:
+            left -= len(item)
+        elif item is not None and kind is not int and kind is not float and kind is not bool:
+            return False
+    return left > 0
+
+
+class _Look:
+    """Looks for what `to_jsonable_python` would lose, wait for or double without end. Counts the values that JSON would hold."""
+
+    def __init__(self) -> None:
+        # By identity: what stands in many places is looked at once, and counted in each. Holding it keeps the identity its own.
+        self._seen: dict[int, tuple[Any, int]] = {}
+
+    def __call__(self, value: Any, where: str = "result", depth: int = 0) -> int:
+        if value is None or isinstance(value, str | bytes | int | float) or depth > canonical.MAX_DEPTH:
+            return 1
+        if id(value) in self._seen:
+            return self._seen[id(value)][1]
+        self._seen[id(value)] = value, 1
+        if hasattr(type(value), "__next__") or hasattr(type(value), "__anext__") or inspect.isawaitable(value):
+            if inspect.iscoroutine(value):
+                value.close()
+            raise unkept(f"{where} is {_article(type(value).__name__)}, which is no data; return what is in it, as a list or text")
+        count = 1
+        for place, item in self._inside(value, where):
+            count += 1 if type(item) in _SCALARS else self(item, _place(where, place), depth + 1)
+        if count > _RESULT_VALUES:
+            raise unkept(f"it holds more than {_RESULT_VALUES:,} values")
+        self._seen[id(value)] = value, count
+        return count
+
+    def _inside(self, value: Any, where: str) -> Iterator[tuple[str | int, Any]]:
+        match value:
+            case Mapping():
+                names: set[str] = set()
+                for key, item in value.items():
+                    name = _name_of(key)
+                    if name in names:
+                        raise unkept(f"{where} has two keys that are both {name!r:.80} in JSON; make them different strings")
+                    names.add(name)
+                    yield name, item
+            case list() | tuple() | set() | frozenset() | deque():
+                yield from enumerate(value)
+            case _ if is_dataclass(value) and not isinstance(value, type):
+                yield from ((one.name, getattr(value, one.name, None)) for one in fields(value))
+            case _ if callable(getattr(type(value), "model_dump", None)):
+                # What its own serializers and exclusions make of it.
+                yield "", value.model_dump(warnings=False)
+
+
+def _place(where: str, place: str | int) -> str:
+    if place == "":
+        return where
+    return f"{where}[{place}]" if isinstance(place, int) else f"{where}.{place:.80}"
+
+
+def _name_of(key: Any) -> str:
+    """A key as `to_jsonable_python` writes it."""
+    from pydantic_core import to_jsonable_python
+
+    if type(key) is str:
+        return key
+    (name,) = to_jsonable_python({key: None}, fallback=msgspec.to_builtins)
+    return str(name)
+
+
+def _article(name: str) -> str:
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
 def identity(value: Any) -> Any:

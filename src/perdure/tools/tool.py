@@ -10,6 +10,7 @@ import math
 import re
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, get_args, overload
 
@@ -17,8 +18,9 @@ from ..core import canonical
 from ..core.effects import effect_key
 from ..core.entries import EffectClass
 from ..core.errors import InvalidTool, NotCanonical
+from ..core.words import said
 from .context import ToolContext
-from .schema import ArgumentsInvalid, ResultInvalid, Shape, identity, plain, shape_of
+from .schema import ArgumentsInvalid, ResultInvalid, Shape, identity, is_light, plain, shape_of, unkept
 
 __all__ = [
     "ArgumentsInvalid",
@@ -137,8 +139,17 @@ class Running(Generic[_T]):
             raise
 
 
-def begin(name: str, function: Callable[..., Any], kwargs: dict[str, Any], *, is_async: bool, then: Callable[[Any], _T]) -> Running[_T]:
-    """Start a function of the user's, and hand what it returns to ``then``, where it ran. Context variables are those of the caller.
+def begin(
+    name: str,
+    function: Callable[..., Any],
+    kwargs: dict[str, Any],
+    *,
+    is_async: bool,
+    then: Callable[[Any], _T],
+    quick: Callable[[Any], bool] = lambda _: True,
+) -> Running[_T]:
+    """Start a function of the user's, and hand what it returns to ``then``: where it ran, or in a thread if it is async and ``then`` isn't
+    ``quick`` with it. Context variables are those of the caller.
 
     Must be called in a running event loop. It raises nothing: whatever goes wrong is the outcome. A sync function runs in a daemon
     thread of its own, so that one that blocks for ever keeps neither another call nor the end of the process waiting.
@@ -149,7 +160,7 @@ def begin(name: str, function: Callable[..., Any], kwargs: dict[str, Any], *, is
     ended.add_done_callback(lambda future: future.exception())
 
     if is_async:
-        task = loop.create_task(_in_task(function, kwargs, then), name=f"perdure tool {name}")
+        task = loop.create_task(_in_task(function, kwargs, then, quick), name=f"perdure tool {name}")
 
         def transfer(finished: asyncio.Task[_T]) -> None:
             if finished.cancelled():
@@ -173,7 +184,7 @@ def begin(name: str, function: Callable[..., Any], kwargs: dict[str, Any], *, is
     def work() -> None:
         result, failure = None, None
         try:
-            result = then(_no_awaitable(function(**kwargs)))
+            result = then(_no_awaitable(function(**kwargs), "declare it with `async def`"))
         except BaseException as error:
             failure = _as_failure(error)
         try:
@@ -189,9 +200,10 @@ def begin(name: str, function: Callable[..., Any], kwargs: dict[str, Any], *, is
     return Running(ended, None)
 
 
-async def _in_task(function: Callable[..., Any], kwargs: dict[str, Any], then: Callable[[Any], _T]) -> _T:
+async def _in_task(function: Callable[..., Any], kwargs: dict[str, Any], then: Callable[[Any], _T], quick: Callable[[Any], bool]) -> _T:
     try:
-        return then(await function(**kwargs))
+        value = _no_awaitable(await function(**kwargs), "await it in the function")
+        return then(value) if quick(value) else await _in_thread(then, value)
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
@@ -203,20 +215,34 @@ async def _in_task(function: Callable[..., Any], kwargs: dict[str, Any], then: C
         raise _as_failure(error) from error
 
 
+async def _in_thread(then: Callable[[Any], _T], value: Any) -> _T:
+    """What is made of a large result, without holding up everything else on the loop. The function has ended: nothing stops it now."""
+    made = begin("result", lambda: value, {}, is_async=False, then=then)
+    while not made.done:
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([made.ended])
+    try:
+        return made.ended.result()
+    except ToolError:
+        # No thread could be started, which says nothing of the function: it ran.
+        return then(value)
+
+
 def _as_failure(error: BaseException) -> Exception:
     # A future refuses StopIteration, and the call would never end.
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    fault = ToolFault(f"it raised {type(error).__name__}" + (f": {error}" if str(error) else ""))
+    message = said(error)
+    fault = ToolFault(f"it raised {type(error).__name__}" + (f": {message}" if message else ""))
     fault.__cause__ = error
     return fault
 
 
-def _no_awaitable(value: _T) -> _T:
+def _no_awaitable(value: _T, cure: str) -> _T:
     if inspect.isawaitable(value):
         if inspect.iscoroutine(value):
             value.close()
-        raise ResultInvalid("the function returned an awaitable and nothing awaited it: declare it with `async def`")
+        raise unkept(f"the function returned an awaitable and nothing awaited it: {cure}")
     return value
 
 
@@ -275,7 +301,7 @@ class Tool:
     def start(self, context: ToolContext, bound: BoundCall) -> Running[Any]:
         """Start a call and return at once. Its result is plain JSON data, or `ResultInvalid` is its outcome."""
         kwargs = bound.kwargs if self.shape.context is None else {self.shape.context: context, **bound.kwargs}
-        return begin(self.name, self.function, kwargs, is_async=self.is_async, then=plain)
+        return begin(self.name, self.function, kwargs, is_async=self.is_async, then=plain, quick=is_light)
 
     async def call(self, context: ToolContext, bound: BoundCall) -> Any:
         """Run a call and return its result as plain JSON data.
@@ -293,7 +319,8 @@ class Tool:
         if self.reconcile is None:
             return Unknown()
         kwargs = _reconcile_arguments(self.reconcile, self.shape, context, bound)
-        running = begin(self.name, self.reconcile, kwargs, is_async=makes_coroutine(self.reconcile), then=_reconciled)
+        is_async = makes_coroutine(self.reconcile)
+        running = begin(self.name, self.reconcile, kwargs, is_async=is_async, then=_reconciled, quick=_is_quick)
         try:
             return await running.finish()
         except Exception:
@@ -508,6 +535,10 @@ def _reconcile_arguments(reconcile: Callable[..., Any], shape: Shape, context: T
         elif place == 0:
             kwargs[parameter.name] = context
     return kwargs
+
+
+def _is_quick(answer: Any) -> bool:
+    return not isinstance(answer, Done) or is_light(answer.result)
 
 
 def _reconciled(answer: Any) -> Done | NotDone | Unknown:
