@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import stat
@@ -11,14 +12,15 @@ import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
 import perdure.store
 from perdure.core.errors import FormatUnknown, InvalidURL, StoreBroken, StoreCorrupt, StoreReadOnly
-from perdure.store.base import Committed, Sent, SessionQuery
-from perdure.store.conformance import content, create, facts, row_of, step, submission
+from perdure.store.base import Committed, Sent, SessionQuery, Stale
+from perdure.store.conformance import content, create, facts, row_of, runner, step, submission
 from perdure.store.sqlite import SQLiteStore
 from perdure.store.sqlite.database import APPLICATION_ID, FORMAT
 from perdure.store.sqlite.sql import QUERIES
@@ -97,6 +99,59 @@ async def test_the_writer_is_durable_and_forgets(path: Path) -> None:
 async def test_closing_leaves_one_file_and_the_locks_directory(path: Path) -> None:
     await made(path)
     assert sorted(file.name for file in path.parent.iterdir()) == ["agents.db", "agents.db-locks"]
+
+
+async def _writes_and_reads(store: SQLiteStore, no: int) -> list[tuple[Any, ...]]:
+    asked: list[Any] = [store.send(submission("s", "m9")), store.commit(step(no)), store.heartbeat(runner(), 1_000), store.load("s")]
+    return [(type(answer), str(answer)) for answer in await asyncio.gather(*asked, return_exceptions=True)]
+
+
+@pytest.mark.parametrize("how", ["moved", "removed", "replaced", "its directory moved"])
+async def test_a_file_that_was_carried_off_is_noticed_before_anything_is_answered(path: Path, how: str) -> None:
+    path = path.parent / "of its own" / path.name
+    path.parent.mkdir()
+    store = SQLiteStore(path)
+    await store.open()
+    no = await create(store)
+    match how:
+        case "moved":
+            path.rename(path.with_name("elsewhere.db"))
+        case "removed":
+            path.unlink()
+        case "replaced":
+            shutil.copy(path, path.with_name("other.db"))
+            path.with_name("other.db").rename(path)
+        case _:
+            path.parent.rename(path.parent.with_name("another"))
+    for kind, words in await _writes_and_reads(store, no):
+        assert kind is StoreBroken, words
+        assert "was moved away or removed while it was open" in words or "was replaced by another file while it was open" in words
+        assert "put the file back" in words
+    await store.close()
+
+
+async def test_a_file_that_is_carried_off_during_a_write_answers_nobody_that_it_is_done(path: Path) -> None:
+    store = SQLiteStore(path)
+    await store.open()
+    no = await create(store)
+    away = path.with_name("elsewhere.db")
+    with pytest.raises(StoreBroken, match=r"whether the write is stored is unknown: .* was moved away"):
+        await store.commit(step(no, within=lambda _: path.rename(away)))
+    # Put back, it is what it was, and the same commit finds out that it was done.
+    away.rename(path)
+    assert isinstance(await store.commit(step(no)), Stale)
+    await store.close()
+
+
+async def test_no_new_file_is_made_beside_the_log_of_one_that_was_moved_away(path: Path) -> None:
+    store = SQLiteStore(path)
+    await store.open()
+    await create(store)
+    path.rename(path.with_name("elsewhere.db"))
+    assert "its log 'agents.db-wal' is" in await refused(path, StoreBroken)
+    path.with_name("elsewhere.db").rename(path)
+    assert await store.load("s") is not None
+    await store.close()
 
 
 async def test_a_future_format_is_left_alone(path: Path) -> None:

@@ -6,9 +6,11 @@ import asyncio
 import gc
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -180,6 +182,63 @@ async def test_a_killed_holder_is_noticed_at_once(path: Path) -> None:
         assert len(list(path.with_name("agents.db-locks").glob("runner-*"))) == 1
 
 
+async def test_a_holder_whose_lock_was_removed_is_not_taken_for_dead(path: Path) -> None:
+    clock = ManualClock(time.time_ns() // 1_000_000)
+    locks = path.with_name("agents.db-locks")
+    async with store_at(path, clock=clock) as store, another(path) as process:
+        no = await create(store)
+        await process.ask(do="heartbeat", runner="theirs", lease=HOUR)
+        assert "fence=1" in await process.ask(do="claim", no=no, runner="theirs")
+
+        shutil.rmtree(locks)
+
+        # Its lease is all there is to go by; and everybody can write as before.
+        assert await store.claim(no, "ours") == Held("theirs")
+        await store.heartbeat(runner("ours"), HOUR)
+        assert await store.claim(no, "ours") == Held("theirs")
+        # With its next heartbeat it has a lock again, which tells its end at once.
+        await process.ask(do="heartbeat", runner="theirs", lease=HOUR)
+        assert len(list(locks.glob("runner-*"))) == 2
+        assert await store.claim(no, "ours") == Held("theirs")
+        await process.kill()
+        assert await store.claim(no, "ours") == Committed(1, 2, 1)
+
+
+async def test_a_dead_holder_whose_lock_was_removed_is_free_after_its_lease(path: Path) -> None:
+    clock = ManualClock(time.time_ns() // 1_000_000)
+    async with store_at(path, clock=clock) as store, another(path) as process:
+        no = await create(store)
+        await process.ask(do="heartbeat", runner="theirs", lease=HOUR)
+        assert "fence=1" in await process.ask(do="claim", no=no, runner="theirs")
+        await process.kill()
+        shutil.rmtree(path.with_name("agents.db-locks"))
+        assert await store.claim(no, "ours") == Held("theirs")
+        clock.advance(2 * HOUR)
+        assert await store.claim(no, "ours") == Committed(1, 2, 1)
+
+
+async def test_two_processes_find_the_same_turnstile_after_its_directory_was_removed(tmp_path: Path) -> None:
+    directory = tmp_path / "locks"
+    directory.mkdir()
+    one = Turnstile(directory)
+    shutil.rmtree(directory)
+    with one:
+        two = Turnstile(directory)
+        entered = threading.Event()
+
+        def enter() -> None:
+            with two:
+                entered.set()
+
+        thread = threading.Thread(target=enter)
+        thread.start()
+        assert not entered.wait(0.1)
+    thread.join()
+    assert entered.is_set()
+    one.close()
+    two.close()
+
+
 async def test_a_stopped_holder_is_free_after_its_lease_and_fenced_when_it_goes_on(path: Path) -> None:
     clock = ManualClock(time.time_ns() // 1_000_000)
     async with store_at(path, clock=clock) as store, another(path) as process:
@@ -252,13 +311,15 @@ async def test_a_runner_lives_in_one_process(path: Path) -> None:
     async with store_at(path) as store, another(path) as process:
         await process.ask(do="heartbeat", runner="theirs", lease=HOUR)
         locks = LifeLocks(path.with_name("agents.db-locks"))
-        assert locks.alive("theirs")
-        assert not locks.alive("nobody")
+        assert not locks.ended("theirs")
+        # Nothing is there that could say so.
+        assert not locks.ended("nobody")
         with pytest.raises(UsageError):
             await store.heartbeat(runner("theirs"), HOUR)
         await process.kill()
+        assert locks.ended("theirs")
         await store.heartbeat(runner("theirs"), HOUR)
-        assert locks.alive("theirs")
+        assert not locks.ended("theirs")
 
 
 # Forks
@@ -406,16 +467,20 @@ def test_what_dead_runners_left_is_swept_and_living_ones_stay(tmp_path: Path) ->
     assert theirs.hold("b")
     (tmp_path / "runner-dead").touch()
     (tmp_path / "write").touch()
-    theirs.sweep()
+    (tmp_path / "draft-dead").touch()
+    theirs.sweep([])
     assert len(list(tmp_path.iterdir())) == 3
-    assert theirs.alive("a")
-    assert ours.alive("b")
+    assert not theirs.ended("a")
+    assert not ours.ended("b")
     theirs.drop("a")
-    assert theirs.alive("a")
+    assert not theirs.ended("a")
     ours.drop("a")
-    assert not theirs.alive("a")
+    assert len(list(tmp_path.iterdir())) == 2
     theirs.close()
-    assert not ours.alive("b")
+    assert ours.ended("b")
+    ours.sweep(["b"])
+    assert ours.ended("b")
+    ours.sweep([])
     assert [file.name for file in tmp_path.iterdir()] == ["write"]
 
 

@@ -102,6 +102,22 @@ class Database:
         connection.execute("PRAGMA query_only = 1")
         return connection
 
+    def check_place(self) -> None:
+        """Raises `StoreBroken` if the file is no longer where it was opened: what is written to it now, nobody will find."""
+        try:
+            status = os.stat(self.path)
+            if (status.st_dev, status.st_ino) == self.inode:
+                return
+            what = "was replaced by another file"
+        except FileNotFoundError:
+            what = "was moved away or removed"
+        except OSError as error:
+            what = f"can't be found: {error.strerror}"
+        raise StoreBroken(
+            f"{str(self.path)!r} {what} while it was open; nothing more is read from or written to what was opened",
+            hint="put the file back, with its -wal, or end the processes that use it and open the new one",
+        )
+
     def close(self) -> None:
         """Close every connection, the writer's last, so that it leaves a file without a log."""
         for connection in reversed(self._connections):
@@ -122,7 +138,7 @@ class Database:
         """
         for connection in self._connections:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-        self.lives.forget()
+        self.lives.close()
         if self.turnstile is not None:
             self.turnstile.close()
         if self.inode is not None:
@@ -187,6 +203,13 @@ class Database:
             self.read_only = True
 
     def _make(self) -> None:
+        log = self.path.with_name(self.path.name + "-wal")
+        if log.exists() and log.stat().st_size > 0:
+            # SQLite would take it for the new file's.
+            raise StoreBroken(
+                f"{str(self.path)!r} is not there, but its log {log.name!r} is",
+                hint="put the file back, or remove the log if it isn't needed",
+            )
         # Under another name first: whoever finds the file finds all of it, also if this process dies here.
         draft = self.path.with_name(self.path.name + "-new")
         for leftover in (draft, draft.with_name(draft.name + "-journal"), draft.with_name(draft.name + "-wal")):

@@ -2,6 +2,9 @@
 
 All of it is ``flock`` on files of their own, in the directory ``<store>-locks``: the database's own files are never opened here, because
 closing a descriptor of them would drop the POSIX locks that SQLite holds.
+
+Somebody may remove that directory under living processes. Then these locks say nothing for a while, and others do what they did: SQLite's
+own keep writers apart, leases and fences keep holders apart. Whoever needs a lock next makes its file anew.
 """
 
 from __future__ import annotations
@@ -9,7 +12,9 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import secrets
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +22,20 @@ __all__ = ["LifeLocks", "Turnstile"]
 
 
 def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o600)
+    except FileNotFoundError:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        return os.open(path, flags, 0o600)
+
+
+def _is(descriptor: int, path: Path) -> bool:
+    """Whether what is open is what others find under that name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 class Turnstile:
@@ -28,14 +46,29 @@ class Turnstile:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._turn = _open(directory / "turn")
+        self._directory = directory
+        self._path = directory / "write"
+        self._turn, self._write = self._open()
+
+    def _open(self) -> tuple[int, int]:
+        turn = _open(self._directory / "turn")
         try:
-            self._write = _open(directory / "write")
+            return turn, _open(self._path)
         except BaseException:
-            os.close(self._turn)
+            os.close(turn)
             raise
 
     def __enter__(self) -> None:
+        self._take()
+        if not _is(self._write, self._path):
+            # Where they can't be made anew, we go on with those that we have.
+            with suppress(OSError):
+                anew = self._open()
+                self.close()
+                self._turn, self._write = anew
+                self._take()
+
+    def _take(self) -> None:
         fcntl.flock(self._turn, fcntl.LOCK_EX)
         try:
             fcntl.flock(self._write, fcntl.LOCK_EX)
@@ -60,36 +93,52 @@ class LifeLocks:
         self._held: dict[str, int] = {}
 
     def hold(self, runner: str) -> bool:
-        """Lock a runner's file; false if another process holds it."""
-        if runner in self._held:
-            return True
+        """Lock a runner's file, again if it was removed meanwhile; false if another process holds it. Raises `OSError`."""
         path = self._path(runner)
-        deadline = time.monotonic() + 0.25
-        while True:
-            descriptor = _open(path)
-            # Somebody who looks whether the runner lives holds the lock for an instant, so one refusal proves nothing.
-            if self._take(descriptor, fcntl.LOCK_EX):
-                if self._is(descriptor, path):
-                    self._held[runner] = descriptor
-                    return True
-            elif time.monotonic() > deadline:
-                os.close(descriptor)
-                return False
-            else:
-                time.sleep(0.001)
-            os.close(descriptor)
-
-    def alive(self, runner: str) -> bool:
-        """Whether the runner's process lives."""
-        if runner in self._held:
+        before = self._held.get(runner)
+        if before is not None and _is(before, path):
             return True
+        deadline = time.monotonic() + 0.25
+        while (descriptor := self._lock(path)) is None:
+            # Somebody who looks whether the runner lives holds the lock for an instant, so one refusal proves nothing.
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.001)
+        self._held[runner] = descriptor
+        if before is not None:
+            os.close(before)
+        return True
+
+    def _lock(self, path: Path) -> int | None:
+        """The file, locked by us and by nobody before; one that isn't there is locked before it can be seen."""
+        draft = path.with_name(f"draft-{secrets.token_hex(8)}")
+        descriptor = _open(draft if not path.exists() else path)
+        try:
+            if self._take(descriptor, fcntl.LOCK_EX):
+                if _is(descriptor, draft):
+                    with suppress(FileExistsError):
+                        os.link(draft, path)
+                # Between opening and locking, a sweep may have removed the file.
+                if _is(descriptor, path):
+                    kept, descriptor = descriptor, -1
+                    return kept
+            return None
+        finally:
+            draft.unlink(missing_ok=True)
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def ended(self, runner: str) -> bool:
+        """Whether the runner's process has certainly ended: nobody locks its file. A file that is not there says nothing."""
+        if runner in self._held:
+            return False
         try:
             descriptor = os.open(self._path(runner), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
             # Shared, so that two who look at once don't take each other for the runner.
-            return not self._take(descriptor, fcntl.LOCK_SH)
+            return self._take(descriptor, fcntl.LOCK_SH)
         finally:
             os.close(descriptor)
 
@@ -100,23 +149,25 @@ class LifeLocks:
             self._path(runner).unlink(missing_ok=True)
             os.close(descriptor)
 
-    def sweep(self) -> None:
-        """Remove what dead runners left."""
-        for path in self._directory.glob("runner-*"):
+    def sweep(self, keep: Iterable[str]) -> None:
+        """Remove what ended runners left, but for those of ``keep``: the file is what says that they have ended."""
+        kept = {self._path(runner) for runner in keep}
+        for path in (*self._directory.glob("runner-*"), *self._directory.glob("draft-*")):
+            if path in kept:
+                continue
             with suppress(OSError):
                 descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
                 try:
-                    if self._take(descriptor, fcntl.LOCK_EX) and self._is(descriptor, path):
+                    if self._take(descriptor, fcntl.LOCK_EX) and _is(descriptor, path):
                         path.unlink()
                 finally:
                     os.close(descriptor)
 
     def close(self) -> None:
-        for runner in list(self._held):
-            self.drop(runner)
+        """Give the descriptors back. The files stay, for others to see that their runners have ended.
 
-    def forget(self) -> None:
-        """In a forked child: give the descriptors back without unlocking anything, or the parent's runners would outlive it."""
+        In a forked child this unlocks nothing, and the parent's runners don't outlive it.
+        """
         for descriptor in self._held.values():
             with suppress(OSError):
                 os.close(descriptor)
@@ -132,11 +183,3 @@ class LifeLocks:
         except BlockingIOError:
             return False
         return True
-
-    @staticmethod
-    def _is(descriptor: int, path: Path) -> bool:
-        # Between opening and locking, a sweep may have removed the file: then the lock is on a file that nobody else will find.
-        try:
-            return os.path.samestat(os.fstat(descriptor), path.stat())
-        except FileNotFoundError:
-            return False

@@ -284,6 +284,10 @@ SELECT id, host, pid, started, expires, agents FROM runners ORDER BY id;
 -- Runners that have been gone for long and hold nothing.
 DELETE FROM runners WHERE expires < :before AND NOT EXISTS (SELECT 1 FROM sessions WHERE holder = runners.id);
 
+-- name: runner_ended
+-- A runner's process has ended before its lease.
+UPDATE runners SET expires = :now WHERE id = :id;
+
 -- name: runner_retire
 -- A runner goes.
 DELETE FROM runners WHERE id = :id;

@@ -44,6 +44,7 @@ class Reader:
         self._pool.shutdown()
 
     def _guarded(self, read: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+        self._database.check_place()
         try:
             return read(*arguments)
         except apsw.Error as error:
@@ -63,7 +64,7 @@ class Reader:
 
     def _alive(self, runner: str, now: int) -> bool:
         row = self._one("runner_one", {"id": runner})
-        return row is not None and row[0] > now and self._database.lives.alive(runner)
+        return row is not None and row[0] > now and not self._database.lives.ended(runner)
 
     def load(self, session_id: str, now: int) -> Loaded | None:
         found = self._one("load", {"session_id": session_id})
@@ -76,7 +77,7 @@ class Reader:
     def runners(self, now: int) -> list[Runner]:
         found = []
         for name, host, pid, started, expires, agents in self._rows("runners").fetchall():
-            alive = expires > now and self._database.lives.alive(name)
+            alive = expires > now and not self._database.lives.ended(name)
             listed = tuple(canonical.decode(agents.encode()))
             found.append(Runner(id=name, host=host, pid=pid, started=started, expires=expires, agents=listed, alive=alive))
         return found

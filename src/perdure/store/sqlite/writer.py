@@ -168,6 +168,13 @@ class Writer:
         self._seen = seen
 
     def _write(self, jobs: list[Job]) -> None:
+        try:
+            self._database.check_place()
+        except StoreBroken as error:
+            for job in jobs:
+                job.error = error
+            self._call(self._deliver, jobs)
+            return
         ready = [job for job in jobs if self._prepared(job)]
         if ready:
             try:
@@ -225,6 +232,12 @@ class Writer:
             tx.run("commit")
         except apsw.Error as error:
             self._after_failed_commit(jobs, error)
+        try:
+            # Nobody is told that it is done if it went to a file that was carried off meanwhile.
+            self._database.check_place()
+        except StoreBroken as error:
+            for job in jobs:
+                job.error = job.error or _unknown(error)
         for job in jobs:
             if job.error is None:
                 job.write.finished(self._database.lives)

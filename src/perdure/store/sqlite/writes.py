@@ -71,6 +71,9 @@ class Transaction:
         """The first row, or ``None``."""
         return self._execute(QUERIES[name], values).fetchone()
 
+    def all(self, name: str) -> list[Any]:
+        return self._execute(QUERIES[name]).fetchall()
+
     def change(self, name: str, values: Any) -> bool:
         """Whether the statement changed a row."""
         self._execute(QUERIES[name], values)
@@ -88,7 +91,7 @@ class Transaction:
 
     def alive(self, runner: str, now: int) -> bool:
         row = self.one("runner_one", {"id": runner})
-        return row is not None and row[0] > now and self.lives.alive(runner)
+        return row is not None and row[0] > now and not self.lives.ended(runner)
 
     def keep(self, root: str, blobs: tuple[StoredBlob, ...]) -> None:
         for blob in blobs:
@@ -376,7 +379,11 @@ class Heartbeat(Write):
         self.runner, self.lease_ms = runner, lease_ms
 
     def prepare(self, lives: LifeLocks) -> None:
-        if not lives.hold(self.runner.id):
+        try:
+            held = lives.hold(self.runner.id)
+        except OSError as error:
+            raise StoreBroken(f"the runner's lock beside the database can't be had: {error}", hint="make its directory writable") from error
+        if not held:
             raise UsageError(f"runner {self.runner.id!r} lives in another process", hint="give every process an id of its own")
 
     def apply(self, tx: Transaction) -> int:
@@ -384,10 +391,20 @@ class Heartbeat(Write):
         expires = self.now + self.lease_ms
         if tx.one("runner_one", {"id": runner.id}) is None:
             tx.run("runners_forget", {"before": self.now - FORGOTTEN_AFTER})
-            tx.lives.sweep()
+            self._bury(tx)
         values = {"id": runner.id, "host": runner.host, "pid": runner.pid, "started": runner.started, "agents": rows.names(runner.agents)}
         tx.must("runner_put", {**values, "expires": expires})
         return expires
+
+    def _bury(self, tx: Transaction) -> None:
+        """Write down who has ended, so that the files that said so can go."""
+        living: list[str] = []
+        for name, *_, expires, _agents in tx.all("runners"):
+            if expires > self.now and tx.lives.ended(name):
+                tx.run("runner_ended", {"id": name, "now": self.now})
+            elif expires > self.now:
+                living.append(name)
+        tx.lives.sweep(living)
 
 
 class Retire(Write):
