@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from .exits import INTERRUPTED, exit_code, report
+from .output import results
 
 __all__ = ["main"]
 
@@ -29,12 +30,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     code: int
     try:
         code = getattr(import_module(f".{module}", __package__), function)(arguments)
-        sys.stdout.flush()
+        results().flush()
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has seen enough; Python would complain about it once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), results().fileno())
         code = 0
     except Exception as error:
         if os.environ.get("PERDURE_DEBUG", "") not in ("", "0"):

@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from ..agent import Agent
-from ..core.errors import UsageError
+from ..core.errors import UnknownAgent, UsageError
+from ..runtime.sessions import SessionInfo
+from .output import keep_results
 
-__all__ = ["ad_hoc", "load"]
+__all__ = ["ad_hoc", "belongs", "load"]
+
+PATIENCE = 60.0
+"""How long a module may take to be imported (seconds): large libraries take many, a program that was meant to be run takes for ever."""
+
+GUARD = 'what it runs belongs under `if __name__ == "__main__":`'
 
 
 def load(name: str, *, model: str | None = None) -> Agent:
-    """The agent at ``module:attribute`` or ``file.py:attribute``. Raises `UsageError`, with what the module raised as its cause."""
+    """The agent at ``module:attribute`` or ``file.py:attribute``. Raises `UsageError`, with what the module raised as its cause.
+
+    From here on standard output is for results alone, since the module's code may print.
+    """
     place, separator, attribute = name.rpartition(":")
     if not separator or not place or not attribute:
         raise UsageError(f"{name!r} names no agent", hint="module:attribute, or path/to/file.py:attribute")
-    found: Any = _module(place)
+    keep_results()
+    with _guarded(f"importing {place!r}"):
+        found: Any = _module(place)
     for step in attribute.split("."):
         try:
             found = getattr(found, step)
@@ -31,8 +48,11 @@ def load(name: str, *, model: str | None = None) -> Agent:
                 else ""
             )
             raise UsageError(f"{place!r} has no {attribute!r}", hint=f"its agents: {known}" if known else "it has no agents") from None
+    if inspect.iscoroutinefunction(found):
+        raise UsageError(f"{name!r} is an async function, not an Agent", hint="name an Agent, or a plain function that returns one")
     if callable(found) and not isinstance(found, Agent):
-        found = found()
+        with _guarded(f"calling {name!r}"):
+            found = found()
     if not isinstance(found, Agent):
         raise UsageError(f"{name!r} is a {type(found).__name__}, not an Agent", hint="name an Agent, or a function that returns one")
     return found if model is None else found.replace(model=model)
@@ -43,20 +63,61 @@ def ad_hoc(model: str) -> Agent:
     return Agent("assistant", model=model)
 
 
-def _module(place: str) -> ModuleType:
+def belongs(info: SessionInfo, agents: list[Agent]) -> Agent:
+    """The agent that a session belongs to. Raises `UnknownAgent` if it isn't among these; a session that nobody began takes the first."""
+    agent = next((item for item in agents if info.agent in ("", item.name)), None)
+    if agent is None:
+        known = ", ".join(item.name for item in agents)
+        raise UnknownAgent(
+            f"the session {info.session_id!r} belongs to the agent {info.agent!r}, not to {known!r}",
+            hint="name that agent, or another session",
+        )
+    return agent
+
+
+@contextmanager
+def _guarded(what: str) -> Iterator[None]:
+    """Whatever somebody else's code does instead of coming to its end is told in a sentence."""
     try:
-        if place.endswith(".py") or "/" in place:
-            return _from_file(Path(place))
-        # As `python -m` does: what stands in the working directory can be imported.
-        if "" not in sys.path and str(Path.cwd()) not in sys.path:
-            sys.path.insert(0, str(Path.cwd()))
-        return importlib.import_module(place)
+        with _patience(what):
+            yield
     except UsageError:
         raise
     except ModuleNotFoundError as error:
-        raise UsageError(f"the module {place!r} can't be imported: {error}", hint="run it where the module can be found") from error
+        raise UsageError(f"{what} failed, it can't be imported: {error}", hint="run it where the module can be found") from error
+    except SystemExit as leaving:
+        raise UsageError(f"{what} ended the program: it called sys.exit({leaving.code!r})", hint=GUARD) from leaving
     except Exception as error:
-        raise UsageError(f"importing {place!r} failed: {type(error).__name__}: {error}", hint="PERDURE_DEBUG=1 shows where") from error
+        raise UsageError(f"{what} failed: {type(error).__name__}: {error}", hint="PERDURE_DEBUG=1 shows where") from error
+
+
+@contextmanager
+def _patience(what: str) -> Iterator[None]:
+    """Interrupt what doesn't end; only a main thread can be interrupted so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def give_up(number: int, frame: FrameType | None) -> None:
+        raise UsageError(f"{what} has not ended after {PATIENCE:g} seconds", hint=GUARD)
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    # Again and again: the code may catch what is raised in it.
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _module(place: str) -> ModuleType:
+    if place.endswith(".py") or "/" in place:
+        return _from_file(Path(place))
+    # As `python -m` does: what stands in the working directory can be imported.
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return importlib.import_module(place)
 
 
 def _from_file(path: Path) -> ModuleType:

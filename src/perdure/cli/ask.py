@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ..runtime.sessions import Request
+from .hints import command
 from .keyboard import Keyboard
 from .screen import Screen
 from .text import moment, value
 
 __all__ = ["Decided", "ask", "commands_for", "explain", "how_to_answer"]
+
+
+Misfit: TypeAlias = Callable[[str, dict[str, Any]], str]
+"""Why a tool of that name can't be called with these arguments; empty if it can, or if nobody here knows."""
 
 
 class Decided(NamedTuple):
@@ -24,32 +28,33 @@ class Decided(NamedTuple):
 
 def commands_for(session_id: str, request: Request, db: str) -> list[tuple[str, str]]:
     """Every way to answer a request from a shell: the command and what it does."""
-    target = f"{_quoted(session_id)} {request.request_id}"
-    store = "" if db == "agents.db" else f" --db {_quoted(db)}"
+
+    def answer(decision: str) -> str:
+        return command(db, "answer", session_id, request.request_id, decision)
+
     if request.kind == "uncertain":
         return [
-            (f"perdure answer {target} settle --result '…'{store}", "it happened, and this is what it returned (JSON)"),
-            (f"perdure answer {target} settle --error --result '…'{store}", "it failed, and this is how"),
-            (f"perdure answer {target} retry{store}", "it did not happen; do it now"),
-            (f"perdure answer {target} deny{store}", "nobody knows; let the model go on without"),
+            (f"{answer('settle')} --result '…'", "it happened, and this is what it returned (JSON)"),
+            (f"{answer('settle')} --error --result '…'", "it failed, and this is how (JSON)"),
+            (answer("retry"), "it did not happen; do it now"),
+            (answer("deny"), "leave it unknown; the model goes on without"),
+            (answer("abort"), "leave it unknown and stop the turn"),
         ]
     return [
-        (f"perdure approve {target}{store}", "let it run"),
-        (f"perdure approve {target} --arguments '{{…}}'{store}", "let it run with other arguments"),
-        (f"perdure answer {target} grant{store}", "let this very call run, now and for the rest of the session"),
-        (f"perdure deny {target} --reason '…'{store}", "refuse it; the model reads the reason"),
-        (f"perdure answer {target} abort{store}", "refuse it and stop the turn"),
+        (command(db, "approve", session_id, request.request_id), "let it run"),
+        (f"{command(db, 'approve', session_id, request.request_id)} --arguments '{{…}}'", "let it run with other arguments"),
+        (answer("grant"), "let this very call run, now and for the rest of the session"),
+        (f"{command(db, 'deny', session_id, request.request_id)} --reason '…'", "refuse it; the model reads the reason"),
+        (answer("abort"), "refuse it and stop the turn"),
     ]
-
-
-def _quoted(text: str) -> str:
-    return shlex.quote(text)
 
 
 def explain(write: Callable[..., None], request: Request) -> None:
     """What is asked, with everything that a decision depends on."""
     if request.kind == "uncertain":
         write(("? ", "yellow"), (request.name, "bold"), " was interrupted, and nobody knows whether it took effect:")
+    elif getattr(request.entry, "match", None) is not None:
+        write(("? ", "yellow"), (request.name, "bold"), " may repeat what an earlier call did; may it run?")
     else:
         write(("? ", "yellow"), (request.name, "bold"), " asks for approval:")
     shown = request.arguments
@@ -72,12 +77,12 @@ def explain(write: Callable[..., None], request: Request) -> None:
 def how_to_answer(screen: Screen, session_id: str, request: Request, db: str) -> None:
     """The question and the commands, for whoever reads a log."""
     explain(screen.advice, request)
-    for command, what in commands_for(session_id, request, db):
-        screen.advice("  ", command, (f"   # {what}", "dim"))
+    for line, what in commands_for(session_id, request, db):
+        screen.advice("  ", line, (f"   # {what}", "dim"))
 
 
-async def ask(screen: Screen, keyboard: Keyboard, request: Request) -> Decided | None:
-    """Ask on the terminal until the answer can be understood. None: nobody is there any more."""
+async def ask(screen: Screen, keyboard: Keyboard, request: Request, misfit: Misfit) -> Decided | None:
+    """Ask on the terminal until the answer can be used; ``misfit`` says what is wrong with edited arguments. None: nobody is there."""
     explain(screen.advice, request)
     uncertain = request.kind == "uncertain"
     approving = "[a]pprove  [g]rant for the session  [d]eny  [e]dit  a[b]ort"
@@ -88,12 +93,13 @@ async def ask(screen: Screen, keyboard: Keyboard, request: Request) -> Decided |
         if line is None:
             screen.text("\n")
             return None
-        decided = await (_uncertain if uncertain else _approval)(screen, keyboard, request, line.strip().lower())
+        word = line.strip().lower()
+        decided = await (_uncertain(screen, keyboard, word) if uncertain else _approval(screen, keyboard, request, word, misfit))
         if decided is not None:
             return decided
 
 
-async def _approval(screen: Screen, keyboard: Keyboard, request: Request, word: str) -> Decided | None:
+async def _approval(screen: Screen, keyboard: Keyboard, request: Request, word: str, misfit: Misfit) -> Decided | None:
     if word in ("a", "approve", "y", "yes"):
         return Decided("approve", {})
     if word in ("g", "grant", "always"):
@@ -102,16 +108,18 @@ async def _approval(screen: Screen, keyboard: Keyboard, request: Request, word: 
         return Decided("deny", {"reason": await _words(screen, keyboard, "reason (the model reads it; may be empty)")})
     if word in ("e", "edit"):
         screen.note("now: ", json.dumps(request.arguments, ensure_ascii=False))
-        edited = await _json(screen, keyboard, "new arguments, as JSON (empty: leave them)")
-        if isinstance(edited, dict):
-            return Decided("approve", {"arguments": edited})
-        if edited is not None:
-            screen.note(("arguments are an object: {…}", "yellow"))
+        while (edited := await _json(screen, keyboard, "new arguments, as JSON (empty: leave them)")) is not None:
+            if not isinstance(edited, dict):
+                screen.note(("arguments are an object: {…}", "yellow"))
+            elif wrong := misfit(request.name, edited):
+                screen.note((wrong, "yellow"))
+            else:
+                return Decided("approve", {"arguments": edited})
         return None
     return _abort(screen, word)
 
 
-async def _uncertain(screen: Screen, keyboard: Keyboard, request: Request, word: str) -> Decided | None:
+async def _uncertain(screen: Screen, keyboard: Keyboard, word: str) -> Decided | None:
     if word in ("s", "settle"):
         return Decided("settle", {"result": await _json(screen, keyboard, "what it returned, as JSON (empty: null)")})
     if word in ("f", "failed"):

@@ -12,14 +12,15 @@ from ..agent import Agent
 from ..core.entries import Identity, TurnEnded, TurnStarted
 from ..core.errors import SessionNotFound, UsageError
 from ..core.messages import Message, Text, ToolCall, ToolCallResponse
+from ..core.rules.endings import UNKNOWN_AFTER_RESTART, UNKNOWN_LIVE
 from ..runtime.feed import Event
 from ..runtime.runtime import Runtime
 from ..runtime.session import Session
-from .agents import ad_hoc, load
+from .agents import ad_hoc, belongs, load
 from .exits import OK
 from .follow import Follower, Left
 from .keyboard import Keyboard
-from .live import called
+from .live import called, outcome_mark
 from .opening import opened
 from .screen import Screen
 from .text import value
@@ -48,9 +49,9 @@ async def _chat(arguments: argparse.Namespace, agent: Agent) -> int:
     code = OK
     try:
         async with opened(arguments, create=True) as runtime:
-            await _show_earlier(runtime, screen, session_id)
+            await _show_earlier(runtime, screen, session_id, agent)
             identity = Identity(owner=arguments.owner) if arguments.owner else None
-            talk = _Talk(Follower(runtime, session_id, screen, db=arguments.db))
+            talk = _Talk(Follower(runtime, session_id, screen, db=arguments.db, agent=agent, named=arguments.agent or ""))
             async with talk.follower, runtime.session(session_id, agent, identity=identity) as handle:
                 await talk.run(handle)
     except Left as left:
@@ -144,8 +145,9 @@ class _Talk:
         self._prompt()
 
 
-async def _show_earlier(runtime: Runtime, screen: Screen, session_id: str) -> None:
+async def _show_earlier(runtime: Runtime, screen: Screen, session_id: str, agent: Agent) -> None:
     try:
+        belongs(await runtime.sessions.info(session_id), [agent])
         messages = await runtime.sessions.history(session_id, limit=EARLIER)
     except SessionNotFound:
         return
@@ -167,6 +169,6 @@ def show_message(screen: Screen, message: Message) -> None:
             case ToolCall():
                 screen.note(("→ ", "cyan"), called(part.name, part.arguments))
             case ToolCallResponse():
-                screen.note(
-                    ("✗ " if part.is_error else "✓ ", "red" if part.is_error else "green"), part.name, " ", (value(part.response), "dim")
-                )
+                unknown = part.is_error and part.response in (UNKNOWN_LIVE, UNKNOWN_AFTER_RESTART)
+                mark, style = outcome_mark("uncertain" if unknown else "failed" if part.is_error else "succeeded")
+                screen.note((f"{mark} ", style), part.name, " ", (value(part.response), "dim"))

@@ -1,21 +1,21 @@
-"""Commands to a session that work whoever holds it: answer, approve, deny, interrupt, send."""
+"""Answers to open requests, whoever holds the session: answer, approve, deny."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
-import shlex
 from typing import Any
 
 from ..core.errors import StaleRequest, UsageError
-from ..runtime.runtime import Runtime
-from ..runtime.sessions import Submission
+from ..runtime.sessions import Request
 from .exits import OK
-from .opening import opened, read_text
-from .screen import Screen
+from .hints import command
+from .live import decided
+from .opening import opened
+from .sending import confirm
 
-__all__ = ["answer", "approve", "deny", "interrupt", "json_argument", "send"]
+__all__ = ["answer", "approve", "deny", "json_argument"]
 
 
 def json_argument(text: str | None, option: str) -> Any:
@@ -28,10 +28,18 @@ def json_argument(text: str | None, option: str) -> Any:
         raise UsageError(f"{option} is no JSON: {error}", hint="text needs its quotes: '\"done\"'") from error
 
 
+def _edited(text: str | None) -> dict[str, Any] | None:
+    """Edited arguments. Raises `UsageError` for what can't be any tool's; whether they fit this one is known where the agent is."""
+    edited = json_argument(text, "--arguments")
+    if text is not None and not isinstance(edited, dict):
+        raise UsageError("--arguments is no JSON object", hint="""all of them, by name: '{"order": "A-1", "cents": 300}'""")
+    return edited  # type: ignore[no-any-return]
+
+
 def answer(arguments: argparse.Namespace) -> int:
     """Close an open request, in any way there is."""
     options = {
-        "arguments": json_argument(arguments.arguments, "--arguments"),
+        "arguments": _edited(arguments.arguments),
         "reason": arguments.reason,
         "result": json_argument(arguments.result, "--result"),
         "is_error": arguments.error,
@@ -41,72 +49,33 @@ def answer(arguments: argparse.Namespace) -> int:
 
 def approve(arguments: argparse.Namespace) -> int:
     """Let a call run."""
-    return asyncio.run(_answer(arguments, arguments.request, "approve", {"arguments": json_argument(arguments.arguments, "--arguments")}))
+    return asyncio.run(_answer(arguments, arguments.request, "approve", {"arguments": _edited(arguments.arguments)}))
 
 
 def deny(arguments: argparse.Namespace) -> int:
-    """Refuse a call."""
+    """Refuse a call, or leave the outcome of one unknown."""
     return asyncio.run(_answer(arguments, arguments.request, "deny", {"reason": arguments.reason}))
 
 
-async def _answer(arguments: argparse.Namespace, request: str | None, decision: Any, options: dict[str, Any]) -> int:
+async def _answer(arguments: argparse.Namespace, request_id: str | None, decision: Any, options: dict[str, Any]) -> int:
     async with opened(arguments) as runtime:
         session_id: str = arguments.session
-        await runtime.sessions.info(session_id)
-        if request is None:
-            request = await _only_one(runtime, session_id)
-        sent = await runtime.sessions.answer(session_id, request, decision, actor=arguments.actor, **options)
-        await _said(runtime, arguments, sent, f"{decision}: {request}", request=request, decision=decision)
+        requests = await runtime.sessions.requests(session_id)
+        if request_id is None:
+            request_id = _only_one(arguments, requests).request_id
+        request = next((item for item in requests if item.request_id == request_id), None)
+        sent = await runtime.sessions.answer(session_id, request_id, decision, actor=arguments.actor, **options)
+        words = decided(decision, request is not None and request.kind == "uncertain")
+        name = f"{request.name} " if request is not None else ""
+        await confirm(runtime, arguments, sent, f"{name}{words}: {request_id}", request=request_id, decision=decision)
     return OK
 
 
-async def _only_one(runtime: Runtime, session_id: str) -> str:
-    open_requests = await runtime.sessions.requests(session_id)
-    if not open_requests:
-        raise StaleRequest(f"nothing is asked in {session_id!r}", hint=f"`perdure why {session_id}` says what it is doing")
-    if len(open_requests) > 1:
-        names = ", ".join(f"{item.request_id} ({item.name})" for item in open_requests)
-        raise UsageError(f"{len(open_requests)} requests are open: {names}", hint="name one")
-    return open_requests[0].request_id
-
-
-def interrupt(arguments: argparse.Namespace) -> int:
-    """Stop the running turn."""
-    return asyncio.run(_interrupt(arguments))
-
-
-async def _interrupt(arguments: argparse.Namespace) -> int:
-    async with opened(arguments) as runtime:
-        sent = await runtime.sessions.interrupt(arguments.session, reason=arguments.reason, actor=arguments.actor)
-        await _said(runtime, arguments, sent, "asked to stop the running turn")
-    return OK
-
-
-def send(arguments: argparse.Namespace) -> int:
-    """Put a message into the inbox."""
-    return asyncio.run(_send(arguments, read_text(arguments.text)))
-
-
-async def _send(arguments: argparse.Namespace, text: str) -> int:
-    async with opened(arguments) as runtime:
-        # A session that nobody has begun has no agent; a slip in its name must not make one.
-        await runtime.sessions.info(arguments.session)
-        sent = await runtime.sessions.send(
-            arguments.session, text, submission=arguments.submission, deliver=arguments.deliver, actor=arguments.actor
-        )
-        await _said(runtime, arguments, sent, "sent")
-    return OK
-
-
-async def _said(runtime: Runtime, arguments: argparse.Namespace, sent: Submission, done: str, **facts: Any) -> None:
-    """Confirm it, and say who has to act now if nobody does."""
-    screen = Screen(as_json=arguments.json)
-    info = await runtime.sessions.info(arguments.session)
-    if arguments.json:
-        told = {"session": info.session_id, "submission": sent.id, "arrival": sent.arrival, "duplicate": sent.duplicate}
-        screen.json({**told, "status": info.status, **facts})
-        return
-    screen.line(("✓ ", "green"), done, (" (was there before)" if sent.duplicate else "", "dim"))
-    if info.status == "queued":
-        name = shlex.quote(info.session_id)
-        screen.note((f"whoever waits for it goes on; else `perdure resume {name} --agents module:{info.agent or 'agent'}`", "dim"))
+def _only_one(arguments: argparse.Namespace, requests: list[Request]) -> Request:
+    if not requests:
+        why = command(arguments.db, "why", arguments.session)
+        raise StaleRequest(f"nothing is asked in {arguments.session!r}", hint=f"`{why}` says what it is doing")
+    if len(requests) > 1:
+        names = ", ".join(f"{item.request_id} ({item.name})" for item in requests)
+        raise UsageError(f"{len(requests)} requests are open: {names}", hint="name one")
+    return requests[0]

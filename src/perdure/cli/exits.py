@@ -61,6 +61,7 @@ def failure_code(code: str) -> int:
 
 def report(error: BaseException, *, as_json: bool) -> None:
     """One line on standard error; with ``as_json`` an object on standard output too, for whoever reads that."""
+    from .output import results
     from .text import clean
 
     message, hint, code = f"{type(error).__name__}: {error}", "", "error"
@@ -75,4 +76,4 @@ def report(error: BaseException, *, as_json: bool) -> None:
         line += f" ({clean(hint, one_line=True)})"
     print(line, file=sys.stderr)
     if as_json:
-        print(json.dumps({"error": {"code": code, "message": message, "hint": hint}}))
+        print(json.dumps({"error": {"code": code, "message": message, "hint": hint}}), file=results())

@@ -8,18 +8,34 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any
 
-from ..core.entries import QueueChanged, RequestClosed, RequestOpened, SubmissionRefused, TurnEnded, TurnStarted
+from ..agent import Agent
+from ..core.entries import (
+    EffectSettled,
+    OperationEnded,
+    QueueChanged,
+    RequestClosed,
+    RequestOpened,
+    SubmissionRefused,
+    TurnAborted,
+    TurnEnded,
+    TurnStarted,
+)
 from ..core.errors import PerdureError, StaleRequest, SubmissionRejected
+from ..runtime.calls import misfit
 from ..runtime.feed import Event
 from ..runtime.runtime import Runtime
 from ..runtime.session import Session
 from .ask import ask, how_to_answer
-from .exits import INTERRUPTED, TERMINATED
+from .exits import INTERRUPTED, TERMINATED, WAITING
+from .hints import command, resume_command
 from .keyboard import Keyboard
 from .live import Progress
+from .output import results
+from .person import me
 from .screen import Screen
 
 __all__ = ["Follower", "Left", "Parked"]
@@ -38,21 +54,39 @@ class Parked(Exception):
 
 
 class Follower:
-    """Use it with ``async with``: inside, Ctrl-C interrupts the running turn and SIGTERM leaves."""
+    """Use it with ``async with``: inside, Ctrl-C interrupts the running turn and SIGTERM leaves.
 
-    def __init__(self, runtime: Runtime, session_id: str, screen: Screen, *, db: str, wait: bool = True, answers: bool = True) -> None:
+    ``agent`` is who works here, ``named`` what the command line calls it. Without ``wait`` nobody here answers, on a terminal neither.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        session_id: str,
+        screen: Screen,
+        *,
+        db: str,
+        agent: Agent,
+        named: str = "",
+        wait: bool = True,
+        answers: bool = True,
+    ) -> None:
         self.runtime = runtime
         self.session_id = session_id
         self.screen = screen
         self.db = db
+        self.agent = agent
+        self.named = named
         self.wait = wait
         self.own: set[str] = set()
         self.progress = Progress(screen, own=self.own, answers=answers)
-        self.keyboard = Keyboard() if screen.interactive else None
+        self.keyboard = Keyboard() if screen.interactive and wait else None
         self.turn: TurnStarted | None = None
         self.interrupted = False
+        self.stopped = False
         self.idle_interrupt: Callable[[], None] | None = None
         self._open: dict[str, RequestOpened] = {}
+        self._unknown: dict[str, str] = {}
         self._told: set[str] = set()
         self._asking: tuple[str, asyncio.Task[None]] | None = None
         self._main: asyncio.Task[Any] | None = None
@@ -89,14 +123,14 @@ class Follower:
             return
         self.interrupted = True
         self.progress.pause()
-        self.screen.note(("\ninterrupting the turn; Ctrl-C again leaves at once, and the work goes on with `perdure resume`", "yellow"))
+        self.screen.note(("\ninterrupting the turn; Ctrl-C again leaves at once, as a crash would", "yellow"))
         task = asyncio.ensure_future(self._interrupt(self.turn.turn))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
     async def _interrupt(self, turn: str) -> None:
         try:
-            await self.runtime.sessions.interrupt(self.session_id, turn=turn, reason="interrupted", actor=os.environ.get("USER", ""))
+            await self.runtime.sessions.interrupt(self.session_id, turn=turn, reason="interrupted", actor=me())
         except PerdureError as error:
             self.screen.advice((f"the turn could not be interrupted: {error}", "red"))
 
@@ -108,7 +142,10 @@ class Follower:
     def _leave_at_once(self) -> None:
         """As a crash does, which is what this library is made for. A tool in a thread would keep the process otherwise."""
         self.progress.pause()
-        for stream in (sys.stdout, sys.stderr):
+        # Whether the turn was stopped before that, only the store knows.
+        again = resume_command(self.db, self.session_id, self.named)
+        self.screen.note((f"left; `{again}` goes on with what is not over", "yellow"))
+        for stream in (results(), sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
         os._exit(INTERRUPTED)
@@ -121,6 +158,8 @@ class Follower:
         async for event in handle.events(after=after):
             self._follow(event)
             self.progress.show(event)
+            if isinstance(event, TurnEnded):
+                self._say_unknown()
             await self._attend(event)
             if until(event):
                 last = event
@@ -131,8 +170,14 @@ class Follower:
         match event:
             case TurnStarted():
                 self.turn = event
+                self._unknown.clear()
+            case OperationEnded(status="uncertain", final=True) if event.parts:
+                self._unknown[event.operation] = getattr(event.parts[0], "name", "") or "a call"
+            case EffectSettled():
+                self._unknown.pop(event.operation, None)
             case TurnEnded():
                 self.turn = None
+                self.stopped = self.interrupted and isinstance(event, TurnAborted)
                 self.interrupted = self.interrupted and event.submission in self.own
                 self._open.clear()
             case RequestOpened():
@@ -143,6 +188,13 @@ class Follower:
                 raise SubmissionRejected("the message was withdrawn before it was delivered", reason="withdrawn")
             case SubmissionRefused() if event.submission in self.own:
                 raise SubmissionRejected(event.failure.message, hint="nothing was done", reason=event.failure.code)
+
+    def _say_unknown(self) -> None:
+        """A turn that is over leaves behind what nobody knows the outcome of; somebody may learn it later."""
+        if self._unknown:
+            names = ", ".join(self._unknown.values())
+            listed = command(self.db, "uncertain", self.session_id)
+            self.screen.note((f"nobody knows whether {names} took effect; `{listed}` lists it, and how to say what became of it", "yellow"))
 
     async def _attend(self, event: Event) -> None:
         if self._asking is not None and self._asking[0] not in self._open:
@@ -181,13 +233,14 @@ class Follower:
         if request is None:
             return
         self.progress.hold(True)
-        decided = await ask(self.screen, self.keyboard, request)
+        decided = await ask(self.screen, self.keyboard, request, partial(misfit, self.agent))
         self.progress.hold(False)
         if decided is None:
-            self._leave(INTERRUPTED)
+            # Ctrl-D: somebody else may answer, at another time.
+            self._leave(WAITING)
             return
         try:
-            await self.runtime.sessions.answer(self.session_id, name, decided.decision, actor=os.environ.get("USER", ""), **decided.options)
+            await self.runtime.sessions.answer(self.session_id, name, decided.decision, actor=me(), **decided.options)
         except StaleRequest:
             self.screen.note(("somebody else was faster", "yellow"))
         except PerdureError as error:

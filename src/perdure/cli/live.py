@@ -27,6 +27,7 @@ from ..core.entries import (
     TurnFailed,
     TurnLimited,
     TurnStarted,
+    UncertainRequested,
 )
 from ..core.messages import Part, StoredPart, Text, ToolCall, ToolCallResponse
 from ..models.base import ReasoningDelta, TextDelta
@@ -34,7 +35,7 @@ from ..runtime.feed import Event
 from .screen import Screen
 from .text import arguments, clean, counted, duration, short, value
 
-__all__ = ["Progress", "called", "ending", "outcome_mark", "response_of"]
+__all__ = ["Progress", "called", "cut_off", "decided", "ending", "outcome_mark", "response_of"]
 
 DECIDED = {
     "approve": "approved",
@@ -45,7 +46,13 @@ DECIDED = {
     "retry": "to be tried again",
 }
 
-MARKS = {"succeeded": ("✓", "green"), "failed": ("✗", "red"), "uncertain": ("?", "yellow"), "cancelled": ("–", "dim")}
+MARKS = {
+    "succeeded": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "uncertain": ("?", "yellow"),
+    "unknown": ("?", "yellow"),
+    "cancelled": ("–", "dim"),
+}
 
 
 def outcome_mark(status: str) -> tuple[str, str]:
@@ -66,6 +73,16 @@ def response_of(parts: tuple[Part, ...]) -> str:
     return f"{part.size:,} bytes" if isinstance(part, StoredPart) else ""
 
 
+def decided(decision: str, uncertain: bool) -> str:
+    """A decision in words; on a question about an uncertain call, refusing to say is another thing than refusing the call."""
+    return "left unknown" if uncertain and decision == "deny" else DECIDED.get(decision, decision)
+
+
+def cut_off(operation: str, status: str) -> str:
+    """What a recovery made of an attempt."""
+    return f"{operation} {'is looked up: its tool is asked what became of it' if status == 'open' else status}"
+
+
 def ending(ended: TurnEnded) -> tuple[str, str]:
     """How a turn ended, and its colour."""
     match ended:
@@ -76,7 +93,7 @@ def ending(ended: TurnEnded) -> tuple[str, str]:
         case TurnLimited():
             return f"ended at its limit of {ended.limit.replace('_', ' ')}", "yellow"
         case TurnAborted():
-            return f"stopped: {ended.reason}" + (f" (by {ended.actor})" if ended.actor else ""), "yellow"
+            return f"aborted: {ended.reason}" + (f" (by {ended.actor})" if ended.actor else ""), "yellow"
         case _:
             return "ended", ""
 
@@ -98,6 +115,7 @@ class Progress:
         self._streamed: tuple[str, int] | None = None
         self._column = 0
         self._began: dict[str, int] = {}
+        self._doubts: set[str] = set()
         self._status: Live | None = None
         self._held = False
 
@@ -183,11 +201,13 @@ class Progress:
             case TurnStarted():
                 self._running.clear()
             case MessageAdded(role="user") if event.submission not in self.own:
-                who = event.author or "somebody"
+                who = event.author or "user"
                 words = "".join(part.content if isinstance(part, Text) else "[…]" for part in event.parts)
                 self._note((f"{clean(who, one_line=True)}: ", "bold"), words)
             case OperationPlanned():
                 self._plans[event.operation] = event.plan
+            case UncertainRequested():
+                self._doubts.add(event.request_id)
             case OperationStarted():
                 self._started(event)
             case OperationEnded():
@@ -200,9 +220,9 @@ class Progress:
                 ]
                 edited = f" with {arguments(event.arguments)}" if event.arguments is not None else ""
                 why = f": {event.reason}" if event.reason else ""
-                self._note((f"  {DECIDED.get(event.decision, event.decision)}{edited}{by}{why}", "dim"))
+                self._note((f"  {decided(event.decision, event.request_id in self._doubts)}{edited}{by}{why}", "dim"))
             case Recovered():
-                lost = ", ".join(f"{item.operation} {item.status}" for item in event.attempts)
+                lost = ", ".join(cut_off(item.operation, item.status) for item in event.attempts)
                 self._note(("⟲ taken over after a process died", "yellow"), (f" ({lost})" if lost else "", "dim"))
             case EffectSettled():
                 mark, style = outcome_mark(event.status)

@@ -7,13 +7,16 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from .person import me
+
 __all__ = ["parse"]
 
 EPILOG = """\
 An AGENT is module:attribute or path/to/file.py:attribute. The store is --db, else $PERDURE_DB, else ./agents.db.
 
-exit codes: 0 done · 1 the turn failed, or verify found problems · 2 wrong usage · 3 the session's state says no ·
-4 the store failed · 5 the model's provider failed · 6 a person has to decide · 130 interrupted · 143 stopped by SIGTERM
+exit codes: 0 done · 1 the turn did not complete, there was none to interrupt, or verify found problems · 2 wrong usage ·
+3 the session's state says no · 4 the store failed · 5 the model's provider failed · 6 a person has to decide ·
+130 interrupted · 143 stopped by SIGTERM
 """
 
 
@@ -43,7 +46,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     _looking(command)
     _deciding(command)
     verify = command("verify", "verify:run", "Check that what is stored is what was written.", json=True)
-    verify.add_argument("session", nargs="?", metavar="SESSION", help="only this one")
+    verify.add_argument("session", nargs="?", metavar="SESSION", type=_named, help="only this one")
     verify.add_argument("--head", action="store_true", help="print the value to keep elsewhere, to notice later what was cut off")
     verify.add_argument("--expect", metavar="HEAD", help="a value that --head printed for this session before")
     demo = command("demo", "demo:run", "See an agent being killed a dozen times, and losing nothing.", store=False)
@@ -58,22 +61,22 @@ def _running(command: Any) -> None:
     run = command("run", "run:run", "Send a message to an agent and show the work until its turn ends.", json=True)
     run.add_argument("words", nargs="+", metavar="AGENT TEXT", help="the agent (none with --model) and the message; - reads it from stdin")
     run.add_argument("--model", metavar="NAME", help="the model: openai:… or anthropic:…; without AGENT an assistant without tools")
-    run.add_argument("--session", metavar="ID", help="the session to go on with, or to begin")
-    run.add_argument("--submission", metavar="ID", help="run again with the same id, it goes on or returns the stored result")
+    run.add_argument("--session", metavar="ID", type=_named, help="the session to go on with, or to begin")
+    run.add_argument("--submission", metavar="ID", type=_named, help="run again with the same id, it goes on or returns the stored result")
     run.add_argument("--owner", default="", metavar="WHO", help="whom a new session belongs to")
-    run.add_argument("--no-wait", action="store_true", help="where a person has to decide, exit with 6 instead of waiting")
+    run.add_argument("--no-wait", action="store_true", help="where a person has to decide, exit with 6 instead of asking or waiting")
 
     chat = command("chat", "chat:chat", "Talk to an agent in one session. Ctrl-C interrupts its turn, Ctrl-D leaves.")
     chat.add_argument("agent", nargs="?", metavar="AGENT")
     chat.add_argument("--model", metavar="NAME", help="the model: openai:… or anthropic:…")
-    chat.add_argument("--session", metavar="ID", help="the session to go on with, or to begin")
+    chat.add_argument("--session", metavar="ID", type=_named, help="the session to go on with, or to begin")
     chat.add_argument("--owner", default="", metavar="WHO", help="whom a new session belongs to")
 
     resume = command("resume", "resume:resume", "Go on with a session, or with all that somebody must look at.", json=True)
-    resume.add_argument("session", nargs="?", metavar="SESSION")
+    resume.add_argument("session", nargs="?", metavar="SESSION", type=_named)
     resume.add_argument("--agents", nargs="+", action="extend", required=True, metavar="AGENT", help="the agents that sessions may need")
     resume.add_argument("--force", action="store_true", help="also if it is stuck: its processes died again and again")
-    resume.add_argument("--no-wait", action="store_true", help="where a person has to decide, exit with 6 instead of asking")
+    resume.add_argument("--no-wait", action="store_true", help="where a person has to decide, exit with 6 instead of asking or waiting")
 
 
 def _looking(command: Any) -> None:
@@ -83,24 +86,24 @@ def _looking(command: Any) -> None:
     sessions.add_argument("--limit", type=_positive, default=50, metavar="N", help="at most so many (50)")
 
     show = command("show", "show:run", "The timeline of one session.", json=True)
-    show.add_argument("session", metavar="SESSION")
+    show.add_argument("session", metavar="SESSION", type=_named)
     show.add_argument("--last", type=_positive, metavar="N", help="only the last N turns")
 
     why = command("why", "why:run", "What a session is doing or waiting for, and what would move it.", json=True)
-    why.add_argument("session", metavar="SESSION")
+    why.add_argument("session", metavar="SESSION", type=_named)
 
     events = command("events", "events:run", "The journal of one session, an entry a line.", json=True)
-    events.add_argument("session", metavar="SESSION")
+    events.add_argument("session", metavar="SESSION", type=_named)
     events.add_argument("--after", type=_natural, default=0, metavar="SEQ", help="only entries behind this one")
     events.add_argument("--follow", action="store_true", help="go on with what is committed from now on, whoever commits it")
 
 
 def _deciding(command: Any) -> None:
     def target(made: Any, request: str | None) -> None:
-        made.add_argument("session", metavar="SESSION")
+        made.add_argument("session", metavar="SESSION", type=_named)
         if request is not None:
             made.add_argument("request", metavar="REQUEST", nargs=request, help="may be left out if exactly one is open" * (request == "?"))
-        made.add_argument("--actor", default=os.environ.get("USER", ""), metavar="WHO", help="who decides ($USER)")
+        made.add_argument("--actor", default=me(), metavar="WHO", help="who decides ($USER)")
 
     answer = command("answer", "decide:answer", "Close an open request.", json=True)
     target(answer, None)
@@ -109,49 +112,76 @@ def _deciding(command: Any) -> None:
         "decision",
         metavar="DECISION",
         choices=("approve", "grant", "deny", "abort", "settle", "retry"),
-        help="approve, grant (this very call, for the whole session), deny, abort, settle, retry",
+        help="may it run: approve, grant (this very call, for the whole session), deny, abort; "
+        "what became of it: settle, retry, deny (leave it unknown), abort",
     )
-    answer.add_argument("--arguments", metavar="JSON", help="approve the call with these instead")
+    answer.add_argument("--arguments", metavar="JSON", help="approve the call with these instead: one JSON object with all of them")
     answer.add_argument("--reason", default="", metavar="TEXT", help="the model reads it")
     answer.add_argument("--result", metavar="JSON", help="settle: what the call returned")
     answer.add_argument("--error", action="store_true", help="settle: the call failed, and --result says how")
 
     approve = command("approve", "decide:approve", "Let a call run.", json=True)
     target(approve, "?")
-    approve.add_argument("--arguments", metavar="JSON", help="with these arguments instead")
-    deny = command("deny", "decide:deny", "Refuse a call.", json=True)
+    approve.add_argument("--arguments", metavar="JSON", help="with these arguments instead: one JSON object with all of them")
+    deny = command("deny", "decide:deny", "Refuse a call; a question about an unknown outcome is left unknown.", json=True)
     target(deny, "?")
     deny.add_argument("--reason", default="", metavar="TEXT", help="the model reads it")
-    interrupt = command("interrupt", "decide:interrupt", "Stop a session's running turn. The session stays usable.", json=True)
+    interrupt = command("interrupt", "control:interrupt", "Stop a session's running turn. The session stays usable.", json=True)
     target(interrupt, None)
     interrupt.add_argument("--reason", default="", metavar="TEXT")
-    send = command("send", "decide:send", "Put a message into a session's inbox, without waiting.", json=True)
+    route = command("route", "control:route", "Use another route of the agent's Router for the next turns.", json=True)
+    target(route, None)
+    route.add_argument("route", metavar="ROUTE", help="its name in the Router")
+    send = command("send", "tell:send", "Put a message into a session's inbox, without waiting.", json=True)
     target(send, None)
     send.add_argument("text", metavar="TEXT", help="- reads it from stdin")
     send.add_argument("--deliver", choices=("turn", "queue", "steer"), default="turn", help="steer joins the running turn (turn)")
-    send.add_argument("--submission", metavar="ID", help="sending twice with one id is sending once")
+    send.add_argument("--submission", metavar="ID", type=_named, help="sending twice with one id is sending once")
+
+    edit = command("edit", "tell:edit", "Give a message that still waits another text; its place stays.", json=True)
+    target(edit, None)
+    edit.add_argument("message", metavar="SUBMISSION", type=_named, help="the message's submission id; `perdure why` lists what waits")
+    edit.add_argument("text", metavar="TEXT", help="- reads it from stdin")
+    withdraw = command("withdraw", "tell:withdraw", "Take back a message that still waits.", json=True)
+    target(withdraw, None)
+    withdraw.add_argument("message", metavar="SUBMISSION", type=_named, help="the message's submission id; `perdure why` lists what waits")
+    note = command("note", "tell:note", "Tell the model something besides the conversation.", json=True)
+    target(note, None)
+    note.add_argument("text", metavar="TEXT", help="- reads it from stdin")
+    grants = command("grants", "grants:grants", "The calls that may run without asking.", json=True)
+    grants.add_argument("session", metavar="SESSION", type=_named)
+    revoke = command("revoke", "grants:revoke", "Ask again about a call that was granted.", json=True)
+    target(revoke, None)
+    revoke.add_argument("grant", metavar="GRANT", type=_named, help="as `perdure grants` lists it")
 
     uncertain = command("uncertain", "uncertain:run", "Effects whose outcome nobody knows; or say what became of one.", json=True)
-    uncertain.add_argument("session", nargs="?", metavar="SESSION")
+    uncertain.add_argument("session", nargs="?", metavar="SESSION", type=_named)
     uncertain.add_argument("--settle", metavar="OPERATION", help="the operation whose outcome is known now")
     uncertain.add_argument("--attempt", type=_positive, metavar="N", help="which attempt of it (the one that is uncertain)")
     outcome = uncertain.add_mutually_exclusive_group()
     outcome.add_argument("--result", metavar="JSON", help="it succeeded, and this is what it returned")
     outcome.add_argument("--failed", metavar="TEXT", help="it failed, and this is how")
-    uncertain.add_argument("--actor", default=os.environ.get("USER", ""), metavar="WHO", help="who says so ($USER)")
+    uncertain.add_argument("--actor", default=me(), metavar="WHO", help="who says so ($USER)")
 
 
-def _natural(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
-    return int(text)
+def _named(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
+
+
+def _natural(text: str, least: int = 0) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{number} is too small; it must be at least {least}")
+    return number
 
 
 def _positive(text: str) -> int:
-    number = _natural(text)
-    if not number:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
+    return _natural(text, 1)
 
 
 class _Version(argparse.Action):

@@ -7,11 +7,11 @@ import asyncio
 import signal
 
 from ..agent import Agent
-from ..core.entries import TurnEnded
-from ..core.errors import PerdureError, UnknownAgent
+from ..core.entries import TurnCompleted, TurnEnded, TurnFailed
+from ..core.errors import PerdureError
 from ..runtime.runtime import Runtime
-from .agents import load
-from .exits import FAILED, OK, TERMINATED, WAITING, exit_code
+from .agents import belongs, load
+from .exits import FAILED, INTERRUPTED, OK, TERMINATED, WAITING, exit_code, failure_code
 from .follow import Follower, Left, Parked
 from .opening import opened
 from .screen import Screen
@@ -28,31 +28,35 @@ def resume(arguments: argparse.Namespace) -> int:
 async def _one(arguments: argparse.Namespace, agents: list[Agent]) -> int:
     screen = Screen(as_json=arguments.json)
     session_id: str = arguments.session
-    failed = False
+    ended: TurnEnded | None = None
     try:
         async with opened(arguments) as runtime:
             info = await runtime.sessions.info(session_id)
-            agent = next((item for item in agents if item.name == info.agent), None)
-            if agent is None:
-                known = ", ".join(item.name for item in agents)
-                raise UnknownAgent(f"the session {session_id!r} belongs to the agent {info.agent!r}", hint=f"--agents has: {known}")
-            follower = Follower(runtime, session_id, screen, db=arguments.db, wait=not arguments.no_wait)
+            agent = belongs(info, agents)
+            named = arguments.agents[agents.index(agent)]
+            follower = Follower(runtime, session_id, screen, db=arguments.db, agent=agent, named=named, wait=not arguments.no_wait)
             async with follower:
                 if info.status == "idle":
                     screen.note(("there is nothing to do", "dim"))
                 else:
                     driver = await runtime.engage(session_id, agent, force=arguments.force)
-                    failed = await _until_idle(runtime, follower, agent)
+                    ended = await _until_idle(runtime, follower, agent)
                     runtime.disengage(driver)
     except Left as left:
         return left.code
     except Parked:
         return _summary(screen, session_id, "waiting", WAITING)
-    return _summary(screen, session_id, "idle", FAILED if failed else OK)
+    return _summary(screen, session_id, "idle", INTERRUPTED if follower.stopped else _code_of(ended))
 
 
-async def _until_idle(runtime: Runtime, follower: Follower, agent: Agent) -> bool:
-    """Follow turn after turn until none is left; returns whether the last one failed."""
+def _code_of(ended: TurnEnded | None) -> int:
+    if ended is None or isinstance(ended, TurnCompleted):
+        return OK
+    return failure_code(ended.failure.code) if isinstance(ended, TurnFailed) else FAILED
+
+
+async def _until_idle(runtime: Runtime, follower: Follower, agent: Agent) -> TurnEnded | None:
+    """Follow turn after turn until none is left; returns how the last one ended."""
     session_id = follower.session_id
     async with runtime.session(session_id, agent) as handle:
         turn = (await runtime.sessions.checkpoint(session_id)).turn
@@ -60,10 +64,10 @@ async def _until_idle(runtime: Runtime, follower: Follower, agent: Agent) -> boo
         while True:
             ended = await follower.watch(handle, lambda event: isinstance(event, TurnEnded), after=after)
             if not isinstance(ended, TurnEnded):
-                return False
+                return None
             after = ended.seq
             if (await runtime.sessions.info(session_id)).status == "idle":
-                return ended.kind == "turn_failed"
+                return ended
 
 
 def _summary(screen: Screen, session_id: str, status: str, code: int) -> int:

@@ -11,9 +11,11 @@ from ..core.entries import Identity, TurnEnded
 from ..core.errors import SessionNotFound, TurnUnfinished, UsageError
 from ..runtime.result import Result
 from ..runtime.runtime import Runtime
-from .agents import ad_hoc, load
+from ..runtime.sessions import SessionInfo
+from .agents import ad_hoc, belongs, load
 from .exits import FAILED, INTERRUPTED, OK, WAITING, failure_code
 from .follow import Follower, Left, Parked
+from .hints import command, resume_command
 from .opening import opened, read_text
 from .screen import Screen
 from .text import plain
@@ -43,13 +45,32 @@ async def _run(arguments: argparse.Namespace, agent: Agent, text: str) -> int:
     screen = Screen(as_json=arguments.json)
     session_id = arguments.session or arguments.submission or uuid.uuid4().hex[:12]
     submission = arguments.submission or uuid.uuid4().hex
+    named = arguments.words[0] if len(arguments.words) > 1 else ""
+    stopped = False
     try:
         async with opened(arguments, create=True) as runtime:
-            if arguments.submission is None:
-                await _refuse_unfinished(runtime, session_id)
-            result = await _follow(arguments, runtime, screen, agent, session_id, submission, text)
+            info = await _info(runtime, session_id)
+            if info is not None:
+                belongs(info, [agent])
+                if arguments.submission is None:
+                    _refuse_unfinished(arguments, info)
+            follower = Follower(
+                runtime, session_id, screen, db=arguments.db, agent=agent, named=named, wait=not arguments.no_wait, answers=False
+            )
+            # What ended already needs no agent, no slot and no model.
+            result = None
+            if arguments.submission is not None and info is not None:
+                await runtime.sessions.send(session_id, text, submission=submission, agent=agent.name)
+                result = await runtime.sessions.result(session_id, submission)
+            if stored := result is not None:
+                screen.note(("it ended before; nothing ran now", "dim"))
+            else:
+                result = await _follow(arguments, runtime, follower, agent, submission, text)
+            stopped = follower.stopped
     except Left as left:
-        screen.advice((f"the session {session_id} is kept; `perdure why {session_id}` says what it waits for", "dim"))
+        why = command(arguments.db, "why", session_id)
+        again = resume_command(arguments.db, session_id, named)
+        screen.advice((f"the session {session_id} is kept; `{why}` says what it waits for, `{again}` goes on", "dim"))
         return left.code
     except Parked:
         if arguments.json:
@@ -57,40 +78,38 @@ async def _run(arguments: argparse.Namespace, agent: Agent, text: str) -> int:
         return WAITING
     if arguments.json:
         screen.json(as_data(result))
-    elif not screen.live and result.output:
+    elif result.ok and result.output and (stored or not screen.live):
         screen.line(result.output)
+    if stored and not result.ok:
+        screen.advice((f"{result.status}: {_why(result)}", "red" if result.status == "failed" else "yellow"))
     if not arguments.session and not arguments.submission:
         screen.note((f"session {session_id}", "dim"))
-    return code_of(result)
+    return INTERRUPTED if stopped else code_of(result)
 
 
-async def _refuse_unfinished(runtime: Runtime, session_id: str) -> None:
-    try:
-        info = await runtime.sessions.info(session_id)
-    except SessionNotFound:
-        return
+def _why(result: Result) -> str:
+    """Why a turn didn't complete."""
+    if result.failure is not None:
+        return ": ".join(filter(None, (result.failure.code, result.failure.message)))
+    return result.reason
+
+
+def _refuse_unfinished(arguments: argparse.Namespace, info: SessionInfo) -> None:
     if info.status != "idle":
+        why, send = (command(arguments.db, name, info.session_id) for name in ("why", "send"))
         raise TurnUnfinished(
-            f"the session {session_id!r} is {info.status}",
-            hint=f"`perdure why {session_id}` says why; --submission goes on with one, `perdure send` queues another",
+            f"the session {info.session_id!r} is {info.status}",
+            hint=f"`{why}` says why; --submission goes on with one, `{send} …` queues another",
         )
 
 
-async def _follow(
-    arguments: argparse.Namespace, runtime: Runtime, screen: Screen, agent: Agent, session_id: str, submission: str, text: str
-) -> Result:
-    follower = Follower(runtime, session_id, screen, db=arguments.db, wait=not arguments.no_wait, answers=False)
+async def _follow(arguments: argparse.Namespace, runtime: Runtime, follower: Follower, agent: Agent, submission: str, text: str) -> Result:
+    session_id = follower.session_id
     async with follower:
-        # What ended already needs no agent, no slot and no model.
-        sent = None
-        if arguments.submission is not None and await _exists(runtime, session_id):
-            sent = await runtime.sessions.send(session_id, text, submission=submission, agent=agent.name)
-            if (stored := await runtime.sessions.result(session_id, submission)) is not None:
-                return stored
         follower.own.add(submission)
         identity = Identity(owner=arguments.owner) if arguments.owner else None
         async with runtime.session(session_id, agent, identity=identity) as handle:
-            sent = sent or await handle.send(text, submission=submission)
+            sent = await handle.send(text, submission=submission)
             after = None
             if sent.duplicate:
                 after = await _begun(runtime, session_id, submission)
@@ -101,14 +120,13 @@ async def _follow(
     return result
 
 
-async def _exists(runtime: Runtime, session_id: str) -> bool:
+async def _info(runtime: Runtime, session_id: str) -> SessionInfo | None:
     try:
-        await runtime.sessions.info(session_id)
+        return await runtime.sessions.info(session_id)
     except SessionNotFound as error:
         if type(error) is not SessionNotFound or "deleted" in error.message:
             raise
-        return False
-    return True
+        return None
 
 
 async def _begun(runtime: Runtime, session_id: str, submission: str) -> int | None:
@@ -119,11 +137,9 @@ async def _begun(runtime: Runtime, session_id: str, submission: str) -> int | No
 
 
 def code_of(result: Result) -> int:
-    """The exit code of a turn."""
+    """The exit code of a turn that nobody here interrupted."""
     if result.ok:
         return OK
-    if result.status == "aborted" and result.reason == "interrupted":
-        return INTERRUPTED
     return failure_code(result.failure.code) if result.failure is not None else FAILED
 
 

@@ -9,6 +9,7 @@ from typing import IO, TypeAlias
 from rich.console import Console
 from rich.text import Text
 
+from .output import results
 from .text import clean, to_json
 
 __all__ = ["Piece", "Screen", "columns"]
@@ -24,7 +25,7 @@ class Screen:
 
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
-        self.out = _console(sys.stdout)
+        self.out = _console(results())
         self.notes = self.out if self.out.is_terminal and not as_json else _console(sys.stderr)
         self.interactive = self.out.is_terminal and sys.stdin.isatty() and not as_json
         self.live = self.out.is_terminal and not as_json and not self.out.is_dumb_terminal
@@ -48,8 +49,8 @@ class Screen:
 
     def json(self, data: object) -> None:
         """One JSON document on a line of its own."""
-        sys.stdout.write(to_json(data) + "\n")
-        sys.stdout.flush()
+        results().write(to_json(data) + "\n")
+        results().flush()
 
 
 def _console(file: IO[str]) -> Console:

@@ -10,7 +10,7 @@ from ..core.errors import StoreCorrupt
 from ..core.usage import Totals
 from ..runtime.runtime import Runtime
 from .exits import OK
-from .live import called, outcome_mark
+from .live import called, cut_off, decided, outcome_mark
 from .opening import opened
 from .screen import Screen
 from .sessions import STYLES
@@ -18,7 +18,7 @@ from .text import arguments as shown_arguments
 from .text import counted, duration, moment, plain, short, value
 from .timeline import Timeline
 
-__all__ = ["run"]
+__all__ = ["run", "turns_of"]
 
 PAGE = 500
 
@@ -33,7 +33,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     async with opened(arguments) as runtime:
         info = await runtime.sessions.info(arguments.session)
         checkpoint = await runtime.sessions.checkpoint(arguments.session)
-        turns = await _turns(runtime, arguments.session, checkpoint.root)
+        turns = await turns_of(runtime, arguments.session, checkpoint.root)
     if arguments.last:
         turns = turns[-arguments.last :]
     if arguments.json:
@@ -48,7 +48,9 @@ async def _run(arguments: argparse.Namespace) -> int:
     return OK
 
 
-async def _turns(runtime: Runtime, session_id: str, root: str) -> list[dict[str, Any]]:
+async def turns_of(runtime: Runtime, session_id: str, root: str) -> list[dict[str, Any]]:
+    """A session's whole timeline."""
+
     async def fetch(digest: str) -> bytes | None:
         try:
             blob = await runtime.store.blob(root, digest)
@@ -132,6 +134,8 @@ def _operation(screen: Screen, item: dict[str, Any]) -> None:
     if item["status"] not in ("succeeded",):
         facts.append(item["status"])
     screen.line((f"{mark} ", style), name, (f"  {' · '.join(facts)}", "dim"), indent=2)
+    if "asked" in item:
+        screen.line((f"edited by a person; the model asked for {shown_arguments(item['asked'])}", "dim"), indent=6)
     for attempt in attempts if len(attempts) > 1 else ():
         failure = attempt["failure"]
         why = f": {failure.get('message') or failure['code']}" if failure else ""
@@ -153,14 +157,15 @@ def _request(screen: Screen, item: dict[str, Any]) -> None:
     if item["closed"] is None:
         screen.line(("open", "yellow"), f" since {moment(item['at'])}", indent=6)
         return
-    by = {"answer": item["actor"] or "somebody", "deadline": "its deadline", "turn": "the end of its turn"}[item["by"]]
+    by = {"answer": f", by {item['actor']}" if item["actor"] else "", "deadline": ", by its deadline", "turn": ", by the end of its turn"}
+    words = decided(item["decision"], item["kind"] == "uncertain")
     edited = f" with {shown_arguments(item['edited'])}" if "edited" in item else ""
     why = f": {item['reason']}" if item["reason"] else ""
-    screen.line((f"{item['decision']}{edited}, by {by} after {duration(item['closed'] - item['at'])}{why}", "dim"), indent=6)
+    screen.line((f"{words}{edited}{by[item['by']]} after {duration(item['closed'] - item['at'])}{why}", "dim"), indent=6)
 
 
 def _recovered(screen: Screen, item: dict[str, Any]) -> None:
-    lost = ", ".join(f"{attempt['operation']} {attempt['status']}" for attempt in item["attempts"])
+    lost = ", ".join(cut_off(attempt["operation"], attempt["status"]) for attempt in item["attempts"])
     screen.line(("⟲ ", "yellow"), f"taken over after a process died {moment(item['at'])}", (f"  {lost}" if lost else "", "dim"), indent=2)
 
 
@@ -197,7 +202,7 @@ def _routed(screen: Screen, item: dict[str, Any]) -> None:
 
 def _granted(screen: Screen, item: dict[str, Any]) -> None:
     words = "is asked about again" if item["revoked"] else "may run without asking"
-    screen.line((f"{item['name']}: this very call {words}{_by(item)}", "dim"), indent=2)
+    screen.line((f"{called(item['name'], item['arguments'])} {words}{_by(item)}  grant {item['grant']}", "dim"), indent=2)
 
 
 def _prefixed(screen: Screen, item: dict[str, Any]) -> None:

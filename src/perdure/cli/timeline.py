@@ -43,6 +43,8 @@ class Timeline:
         self._inside = False
         self._operations: dict[str, dict[str, Any]] = {}
         self._requests: dict[str, dict[str, Any]] = {}
+        self._closed: dict[str, Any] = {}
+        self._grants: dict[str, Any] = {}
         self._calls: dict[str, ToolCall] = {}
         self._receipts: dict[int, list[dict[str, Any]]] = {}
 
@@ -78,6 +80,9 @@ class Timeline:
                 item |= {"closed": entry.at, "decision": entry.decision, "by": entry.by, "actor": entry.actor, "reason": entry.reason}
                 if entry.arguments is not None:
                     item["edited"] = entry.arguments
+                    if (changed := self._operations.get(entry.operation)) is not None:
+                        changed |= {"asked": changed["arguments"], "arguments": entry.arguments}
+                self._closed = item
             case EffectSettled():
                 parts = await self._whole(entry.parts)
                 result = parts[0].response if isinstance(parts[0], ToolCallResponse) else None
@@ -86,6 +91,10 @@ class Timeline:
                     known |= {"status": entry.status, "result": result}
             case Recovered():
                 self._item("recovered", entry, fence=entry.fence, attempts=[plain(item) for item in entry.attempts])
+                for attempt in entry.attempts:
+                    # Nobody knows yet what became of it, and its tool is asked.
+                    if attempt.status == "open" and (open_still := self._operations.get(attempt.operation)) is not None:
+                        open_still["status"] = open_still["attempts"][-1]["status"] = "unknown"
             case NoteAdded():
                 self._item("note", entry, text=entry.text)
             case DefinitionChange():
@@ -97,7 +106,11 @@ class Timeline:
             case RouteSelected():
                 self._item("route_selected", entry, route=entry.route, actor=entry.actor)
             case GrantGiven():
-                self._item("grant", entry, grant=entry.grant, name=entry.name, revoked=entry.revoked, actor=entry.actor)
+                # It is given in the same breath as the answer to the request that showed the call.
+                shown = self._grants.get(entry.grant) if entry.revoked else self._closed.get("arguments")
+                self._grants[entry.grant] = shown
+                facts = {"grant": entry.grant, "name": entry.name, "arguments": shown, "revoked": entry.revoked, "actor": entry.actor}
+                self._item("grant", entry, **facts)
             case PrefixChanged():
                 self._item("prefix_changed", entry, reason=entry.reason, epoch=entry.epoch)
 

@@ -10,6 +10,7 @@ from ..runtime.runtime import Runtime
 from ..runtime.sessions import SessionInfo, Uncertain
 from .decide import json_argument
 from .exits import OK
+from .hints import command
 from .live import called
 from .opening import opened
 from .screen import Screen
@@ -53,7 +54,8 @@ async def _list(arguments: argparse.Namespace) -> int:
         screen.line(
             ("? ", "yellow"), (item.session_id, "bold"), f"  {called(item.name, item.arguments)}", (f"  since {moment(item.at)}", "dim")
         )
-        screen.line(f"perdure uncertain {item.session_id} --settle {item.operation}{attempt} --result '…'   (or --failed '…')", indent=4)
+        settle = command(arguments.db, "uncertain", item.session_id)
+        screen.line(f"{settle} --settle {item.operation}{attempt} --result '…'   (JSON; or --failed 'TEXT')", indent=4)
     return OK
 
 
@@ -80,5 +82,5 @@ async def _find(runtime: Runtime, arguments: argparse.Namespace) -> Uncertain:
             return item
     raise StaleRequest(
         f"the outcome of {arguments.settle!r} in {arguments.session!r} is not uncertain",
-        hint=f"`perdure uncertain {arguments.session}` lists what is",
+        hint=f"`{command(arguments.db, 'uncertain', arguments.session)}` lists what is",
     )

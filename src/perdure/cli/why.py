@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shlex
 from typing import Any
 
 import msgspec
@@ -20,6 +19,7 @@ from ..runtime.sessions import Request
 from ..store.base import InboxRow, Loaded
 from .ask import commands_for, explain
 from .exits import OK
+from .hints import command, resume_command
 from .opening import opened
 from .screen import Screen
 from .sessions import STYLES
@@ -129,30 +129,30 @@ def _queued(row: InboxRow) -> dict[str, Any]:
 
 def _next(facts: dict[str, Any], head: Loaded, db: str) -> list[str]:
     """What would move it, in sentences, commands in backquotes."""
-    name = shlex.quote(head.row.session_id)
-    store = "" if db == "agents.db" else f" --db {shlex.quote(db)}"
-    resume = f"`perdure resume {name} --agents module:agent{store}`"
+    session_id = head.row.session_id
+    resume = resume_command(db, session_id)
     holder = facts["holder"]
     if head.row.status == "stuck":
-        return [f"its processes died {head.row.claims} times without progress; once you know why: {resume[:-1]} --force`"]
+        return [f"its processes died {head.row.claims} times without progress; once you know why: `{resume} --force`"]
     if holder is not None and holder["alive"]:
         if any(item["status"] == "ready" for item in facts["operations"]):
             return ["its holder tries again by itself"]
-        return [f"its holder is at work; `perdure events {name} --follow{store}` watches, `perdure interrupt {name}{store}` stops the turn"]
+        watch, stop = f"{command(db, 'events', session_id)} --follow", command(db, "interrupt", session_id)
+        return [f"its holder is at work; `{watch}` watches, `{stop}` stops the turn"]
     if holder is not None:
-        return [f"its holder died; whoever runs {resume} takes over at once"]
+        return [f"its holder died; whoever runs `{resume}` takes over at once"]
     if facts["requests"]:
         moves = ["a decision, with one of the commands above"]
         if any(item["deadline"] for item in facts["requests"]):
             moves.append("the deadline, which decides for you once somebody looks")
         return moves
     if facts["turn"] is not None:
-        return [f"nobody works on it; {resume} goes on where it was"]
+        return [f"nobody works on it; `{resume}` goes on where it was"]
     if facts["queue"]:
         later = min((item["not_before"] or 0 for item in facts["queue"]), default=0)
         when = f", not before {moment(later)}" if later > head.now else ""
-        return [f"somebody has to take up what waits{when}: {resume}, a worker, or whoever has it open"]
-    return [f'nothing is to be done; a message moves it: `perdure send {name} "…"{store}`']
+        return [f"somebody has to take up what waits{when}: `{resume}`, a worker, or whoever has it open"]
+    return [f'nothing is to be done; a message moves it: `{command(db, "send", session_id)} "…"`']
 
 
 def _show(screen: Screen, facts: dict[str, Any], requests: list[Request]) -> None:
@@ -181,8 +181,8 @@ def _show(screen: Screen, facts: dict[str, Any], requests: list[Request]) -> Non
         screen.line("  ", (what, "bold"), f" {words}{again}", (f"  {item['operation']}", "dim"))
     for request, shown in zip(requests, facts["requests"], strict=True):
         explain(screen.line, request)
-        for command in shown["commands"]:
-            screen.line("  ", command)
+        for line in shown["commands"]:
+            screen.line("  ", line)
     for item in facts["queue"]:
         later = f", not before {moment(item['not_before'])}" if item["not_before"] else ""
         screen.line(

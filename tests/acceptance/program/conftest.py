@@ -19,7 +19,7 @@ PATIENCE = 60.0
 
 AGENTS = '''
 import asyncio, os, pathlib, time
-from perdure import Agent, FunctionModel, RateLimited, Reply, ToolCall, ToolContext, Usage, tool
+from perdure import Agent, Done, FunctionModel, RateLimited, Reply, Router, ToolCall, ToolContext, Usage, tool
 
 HERE = pathlib.Path(__file__).parent
 
@@ -54,6 +54,35 @@ async def break_down() -> str:
     """Fall over."""
     raise OSError("the line went dead")
 
+@tool(effect="external")
+async def transfer() -> str:
+    """Move money; it ends when the test says so."""
+    note("ledger", "transferring")
+    while not (HERE / "go").exists():
+        await asyncio.sleep(0.005)
+    return "moved"
+
+@tool(effect="external", on_uncertain="ask")
+async def wonder() -> str:
+    """Fall over, and have a person asked."""
+    raise OSError("the line went dead")
+
+def find_out(ctx: ToolContext) -> Done:
+    return Done("it was done")
+
+@tool(effect="external", reconcile=find_out)
+async def careful() -> str:
+    """Can say afterwards what became of it."""
+    note("ledger", "careful")
+    await asyncio.Event().wait()
+
+@tool(effect="pure")
+async def chatty() -> str:
+    """Print, as libraries and programs do."""
+    print("printed by a tool")
+    await (await asyncio.create_subprocess_exec("echo", "printed by a program")).wait()
+    return "ok"
+
 @tool(effect="pure")
 async def nasty() -> str:
     """Try to command the terminal."""
@@ -69,6 +98,11 @@ def play(request):
         "refund": [ToolCall("refund", {"order": "A-1", "cents": 500})],
         "break": [ToolCall("break_down", {})],
         "nasty": [ToolCall("nasty", {})],
+        "transfer": [ToolCall("transfer", {})],
+        "wonder": [ToolCall("wonder", {})],
+        "wonder-pay": [ToolCall("wonder", {}), ToolCall("pay", {"order": "A-1"})],
+        "careful": [ToolCall("careful", {})],
+        "chatty": [ToolCall("chatty", {})],
     }.get(word)
     if word == "provider":
         raise RateLimited("too many requests", retry_after=0.001)
@@ -80,7 +114,14 @@ def play(request):
         return Reply("\\x1b[31mred\\x1b[0m\\x07")
     return Reply(f"done: {said}", usage=Usage(input_tokens=7, output_tokens=3))
 
-shop = Agent("shop", model=FunctionModel(play), tools=[pay, block, refund, break_down, nasty], approve=["refund"])
+TOOLS = [pay, block, refund, break_down, nasty, transfer, wonder, careful, chatty]
+shop = Agent("shop", model=FunctionModel(play), tools=TOOLS, approve=["refund"])
+other = Agent("other", model=FunctionModel(play))
+routed = Agent("routed", model=Router({"fast": FunctionModel(play, name="fast"), "deep": FunctionModel(play, name="deep")}))
+
+async def main():
+    raise AssertionError("nobody may run this")
+
 number = 5
 '''
 
@@ -100,10 +141,10 @@ class Program:
         }
         (directory / "agents_here.py").write_text(AGENTS)
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """Begin a command."""
+    def start(self, *arguments: str, program: str = "", **environment: str) -> subprocess.Popen[str]:
+        """Begin a command; ``program`` is Python to run before it."""
         process = subprocess.Popen(
-            [sys.executable, "-c", "import sys; from perdure.cli import main; sys.exit(main())", *arguments],
+            [sys.executable, "-c", f"{program}\nimport sys; from perdure.cli import main; sys.exit(main())", *arguments],
             cwd=self.directory,
             env=self.environment | environment,
             stdin=subprocess.DEVNULL,
@@ -114,9 +155,9 @@ class Program:
         self.processes.append(process)
         return process
 
-    def __call__(self, *arguments: str, code: int = 0, **environment: str) -> str:
+    def __call__(self, *arguments: str, code: int = 0, program: str = "", **environment: str) -> str:
         """Run a command to its end, and return what it printed. Fails unless it exits with ``code``."""
-        process = self.start(*arguments, **environment)
+        process = self.start(*arguments, program=program, **environment)
         return self.end(process, code=code)
 
     def end(self, process: subprocess.Popen[str], *, code: int = 0) -> str:

@@ -74,7 +74,7 @@ def test_without_waiting_an_open_question_has_its_own_exit_code(perdure: Program
     assert "refund not executed: a person denied it: too late" in perdure.errors
     assert perdure.lines("ledger") == []
     shown = perdure("show", "s")
-    assert "deny, by ann" in shown
+    assert "denied, by ann" in shown
 
 
 def test_ctrl_c_interrupts_the_turn_and_keeps_the_session(perdure: Program) -> None:
@@ -83,7 +83,7 @@ def test_ctrl_c_interrupts_the_turn_and_keeps_the_session(perdure: Program) -> N
     running.send_signal(signal.SIGINT)
     perdure.end(running, code=130)
     assert "interrupting the turn" in perdure.errors
-    assert "stopped: interrupted (by ann)" in perdure.errors
+    assert "aborted: interrupted (by ann)" in perdure.errors
     assert perdure("run", SHOP, "hello", "--session", "s") == "done: hello\n"
     assert [turn["status"] for turn in perdure.json("show", "s")["turns"]] == ["aborted", "completed"]
 

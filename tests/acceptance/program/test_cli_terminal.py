@@ -95,7 +95,7 @@ def test_a_call_is_denied_with_a_reason_or_its_turn_aborted(perdure: Program, te
     screen = terminal("run", SHOP, "refund A-1", "--session", "s")
     screen.see("a[b]ort > ")
     screen.type("b")
-    screen.see("stopped: approval aborted")
+    screen.see("aborted: approval aborted")
     assert screen.end()[1] == 1
     assert perdure.lines("ledger") == []
 
@@ -124,7 +124,7 @@ def test_ctrl_c_on_a_question_interrupts_the_turn(perdure: Program, terminal: ty
     screen = terminal("run", SHOP, "refund A-1", "--session", "s")
     screen.see("a[b]ort > ")
     screen.child.sendintr()
-    screen.see("stopped: interrupted")
+    screen.see("aborted: interrupted")
     assert screen.end()[1] == 130
     assert perdure.json("sessions")[0]["status"] == "idle"
 
@@ -140,7 +140,7 @@ def test_a_conversation_goes_on_where_it_was_left(perdure: Program, terminal: ty
     screen.type("pay A-1")
     perdure.until(lambda: perdure.lines("ledger"))
     screen.child.sendintr()
-    screen.see("stopped: interrupted")
+    screen.see("aborted: interrupted")
     screen.see("> ")
     screen.child.sendeof()
     screen.see("--session s")
@@ -189,3 +189,77 @@ def test_a_dumb_terminal_shows_the_answer_once(perdure: Program, terminal: type[
     assert code == 0
     assert shown.count("done: hello") == 1
     assert "\x1b" not in shown
+
+
+def test_edited_arguments_that_the_tool_can_not_take_are_asked_for_again(perdure: Program, terminal: type[Terminal]) -> None:
+    screen = terminal("run", SHOP, "refund A-1", "--session", "s", columns=200)
+    screen.see("a[b]ort > ")
+    screen.type("e")
+    for wrong, told in (
+        ("[1]", "arguments are an object"),
+        ('{"order": "A-1", "euros": 3}', "euros: there is no such parameter"),
+        ('{"order": "A-1", "cents": "many"}', "cents: "),
+    ):
+        screen.see("leave them) > ")
+        screen.type(wrong)
+        screen.see(told)
+    screen.see("leave them) > ")
+    screen.type('{"order": "A-1", "cents": 3}')
+    screen.see("refunded 3")
+    assert screen.end()[1] == 0
+    assert perdure.lines("ledger") == ["A-1 3"]
+
+
+@pytest.mark.parametrize("command", ["run", "resume"])
+def test_without_waiting_a_terminal_is_not_asked_either(perdure: Program, terminal: type[Terminal], command: str) -> None:
+    if command == "run":
+        screen = terminal("run", SHOP, "refund A-1", "--session", "s", "--no-wait")
+    else:
+        perdure("run", SHOP, "refund A-1", "--session", "s", "--no-wait", code=6)
+        screen = terminal("resume", "s", "--agents", SHOP, "--no-wait")
+    shown, code = screen.end()
+    assert code == 6
+    assert "perdure approve s " in shown
+    assert "a[b]ort > " not in shown
+
+
+def test_ctrl_d_at_a_question_leaves_it_open(perdure: Program, terminal: type[Terminal]) -> None:
+    screen = terminal("run", SHOP, "refund A-1", "--session", "s", columns=200)
+    screen.see("a[b]ort > ")
+    screen.child.sendeof()
+    screen.see(f"perdure resume s --agents {SHOP}")
+    assert screen.end()[1] == 6
+    assert len(perdure.json("why", "s")["requests"]) == 1
+
+
+def test_a_stored_result_is_shown_on_a_terminal_too(perdure: Program, terminal: type[Terminal]) -> None:
+    perdure("run", SHOP, "hello", "--submission", "m")
+    shown, code = terminal("run", SHOP, "hello", "--submission", "m").end()
+    assert code == 0
+    assert shown.count("done: hello") == 1
+    assert "nothing ran now" in shown
+    perdure("run", SHOP, "refund A-1", "--submission", "n", "--no-wait", code=6)
+    perdure("interrupt", "n", "--reason", "too late")
+    shown, code = terminal("run", SHOP, "refund A-1", "--submission", "n").end()
+    assert code == 1
+    assert "aborted: too late" in shown
+
+
+def test_resume_on_a_terminal_is_interrupted_with_130(perdure: Program, terminal: type[Terminal]) -> None:
+    perdure("run", SHOP, "refund A-1", "--session", "s", "--no-wait", code=6)
+    screen = terminal("resume", "s", "--agents", SHOP)
+    screen.see("a[b]ort > ")
+    screen.child.sendintr()
+    screen.see("aborted: interrupted")
+    assert screen.end()[1] == 130
+
+
+def test_a_question_about_an_unknown_outcome_can_be_left_unknown(perdure: Program, terminal: type[Terminal]) -> None:
+    screen = terminal("run", SHOP, "wonder", "--session", "s")
+    assert "wonder was interrupted, and nobody knows" in screen.see("[l]eave unknown")
+    screen.see("a[b]ort > ")
+    screen.type("l")
+    screen.see("left unknown")
+    shown, code = screen.end()
+    assert "`perdure uncertain s` lists it" in shown
+    assert code == 0

@@ -1,0 +1,46 @@
+"""What steers a session's work, whoever holds it: interrupt, route."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from ..core.errors import SubmissionRejected
+from .exits import FAILED, OK, report
+from .opening import opened
+from .sending import confirm
+
+__all__ = ["interrupt", "route"]
+
+
+def interrupt(arguments: argparse.Namespace) -> int:
+    """Stop the running turn; `FAILED` if there is none."""
+    return asyncio.run(_interrupt(arguments))
+
+
+async def _interrupt(arguments: argparse.Namespace) -> int:
+    idle = SubmissionRejected(f"no turn is running in {arguments.session!r}", hint="there is nothing to interrupt", reason="idle")
+    async with opened(arguments) as runtime:
+        try:
+            if (await runtime.sessions.checkpoint(arguments.session)).turn is None:
+                raise idle
+            sent = await runtime.sessions.interrupt(arguments.session, reason=arguments.reason, actor=arguments.actor)
+            await confirm(runtime, arguments, sent, "the running turn is stopped")
+        except SubmissionRejected as refusal:
+            if refusal.facts.get("reason") != "idle":
+                raise
+            report(idle, as_json=arguments.json)
+            return FAILED
+    return OK
+
+
+def route(arguments: argparse.Namespace) -> int:
+    """Use another route for the next turns."""
+    return asyncio.run(_route(arguments))
+
+
+async def _route(arguments: argparse.Namespace) -> int:
+    async with opened(arguments) as runtime:
+        sent = await runtime.sessions.select_route(arguments.session, arguments.route, actor=arguments.actor)
+        await confirm(runtime, arguments, sent, f"the model is {arguments.route} from the next turn on", route=arguments.route)
+    return OK

@@ -1,0 +1,62 @@
+"""Handing a command to a session, and telling whoever typed it what became of that."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from typing import Any
+
+from ..core.entries import SubmissionRefused
+from ..core.errors import SubmissionRejected
+from ..runtime.runtime import Runtime
+from ..runtime.sessions import Submission
+from .hints import command, resume_command
+from .screen import Screen
+
+__all__ = ["confirm"]
+
+PATIENCE = 5.0
+"""How long a holder may take to do what a command asks for, before it is said to be still on its way (seconds)."""
+
+
+async def confirm(
+    runtime: Runtime, arguments: argparse.Namespace, sent: Submission, done: str, *, in_inbox: bool = False, **facts: Any
+) -> None:
+    """Say that a command was carried out, or waits, and who has to act now if nobody does.
+
+    Raises `SubmissionRejected` where the session refused it. ``in_inbox``: that it is there is all that was asked for.
+    """
+    screen = Screen(as_json=arguments.json)
+    taken = in_inbox or await _taken(runtime, arguments.session, sent)
+    info = await runtime.sessions.info(arguments.session)
+    if arguments.json:
+        told = {"session": info.session_id, "submission": sent.id, "arrival": sent.arrival, "duplicate": sent.duplicate}
+        screen.json({**told, "status": info.status, **facts})
+        return
+    screen.line(("✓ ", "green"), done, (" (was there before)" if sent.duplicate else "", "dim"))
+    if not taken:
+        why = command(arguments.db, "why", info.session_id)
+        screen.note((f"it waits in the inbox for whoever holds the session; `{why}` says who that is", "dim"))
+    elif info.status == "queued":
+        screen.note((f"whoever waits for it goes on; else `{resume_command(arguments.db, info.session_id)}` ({_whose(info.agent)})", "dim"))
+
+
+def _whose(agent: str) -> str:
+    return f"the agent is called {agent!r}" if agent else "any agent"
+
+
+async def _taken(runtime: Runtime, session_id: str, sent: Submission) -> bool:
+    """Whether a command was carried out; False if nobody took it up. Raises `SubmissionRejected` if it was refused."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        head = await runtime.store.load(session_id)
+        row = await runtime.store.submission(head.row.no, sent.id) if head is not None else None
+        if row is not None and row.consumed_seq is not None:
+            [entry] = await runtime.sessions.entries(session_id, after=row.consumed_seq - 1, limit=1)
+            if isinstance(entry, SubmissionRefused):
+                raise SubmissionRejected(entry.failure.message, hint="nothing was changed", reason=entry.failure.code)
+            return True
+        if head is None or not head.holder_alive or time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(0.02)

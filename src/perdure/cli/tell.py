@@ -1,0 +1,64 @@
+"""Messages and notes to a session, whoever holds it, and what can be done to a message while it waits: send, note, edit, withdraw."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from .exits import OK
+from .opening import opened, read_text
+from .sending import confirm
+
+__all__ = ["edit", "note", "send", "withdraw"]
+
+
+def send(arguments: argparse.Namespace) -> int:
+    """Put a message into the inbox."""
+    return asyncio.run(_send(arguments, read_text(arguments.text)))
+
+
+async def _send(arguments: argparse.Namespace, text: str) -> int:
+    async with opened(arguments) as runtime:
+        # A session that nobody has begun has no agent; a slip in its name must not make one.
+        await runtime.sessions.info(arguments.session)
+        sent = await runtime.sessions.send(
+            arguments.session, text, submission=arguments.submission, deliver=arguments.deliver, actor=arguments.actor
+        )
+        await confirm(runtime, arguments, sent, f"sent: {sent.id}", in_inbox=True)
+    return OK
+
+
+def note(arguments: argparse.Namespace) -> int:
+    """Tell the model something besides the conversation."""
+    return asyncio.run(_note(arguments, read_text(arguments.text)))
+
+
+async def _note(arguments: argparse.Namespace, text: str) -> int:
+    async with opened(arguments) as runtime:
+        sent = await runtime.sessions.note(arguments.session, text, actor=arguments.actor)
+        await confirm(runtime, arguments, sent, "noted; the model reads it with its next call")
+    return OK
+
+
+def edit(arguments: argparse.Namespace) -> int:
+    """Give a waiting message another text."""
+    return asyncio.run(_edit(arguments, read_text(arguments.text)))
+
+
+async def _edit(arguments: argparse.Namespace, text: str) -> int:
+    async with opened(arguments) as runtime:
+        sent = await runtime.sessions.edit(arguments.session, arguments.message, text, actor=arguments.actor)
+        await confirm(runtime, arguments, sent, f"edited: {arguments.message}", message=arguments.message)
+    return OK
+
+
+def withdraw(arguments: argparse.Namespace) -> int:
+    """Take back a waiting message."""
+    return asyncio.run(_withdraw(arguments))
+
+
+async def _withdraw(arguments: argparse.Namespace) -> int:
+    async with opened(arguments) as runtime:
+        sent = await runtime.sessions.withdraw(arguments.session, arguments.message, actor=arguments.actor)
+        await confirm(runtime, arguments, sent, f"withdrawn: {arguments.message}", message=arguments.message)
+    return OK
