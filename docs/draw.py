@@ -56,6 +56,8 @@ COMMANDS: tuple[type[commands.Command], ...] = (
     commands.RewriteSpan,
     commands.RestoreRevision,
     commands.RedactContent,
+    commands.Archive,
+    commands.Revive,
 )
 
 PHASES = {
@@ -64,6 +66,7 @@ PHASES = {
     "tools": "a tool call runs, may start, or was asked for and not planned",
     "waiting": "a request is open, and nothing else can be done",
     "completing": "the model answered and asked for nothing more",
+    "archived": "somebody put the session away",
 }
 
 

@@ -3,6 +3,7 @@
 from .agent import Agent
 from .core.entries import (
     ApprovalRequested,
+    Archived,
     EffectSettled,
     Entry,
     Forked,
@@ -20,6 +21,7 @@ from .core.entries import (
     Redacted,
     RequestClosed,
     RequestOpened,
+    Revived,
     Rewritten,
     RouteSelected,
     SessionChanged,
@@ -112,6 +114,7 @@ __all__ = [
     "Allow",
     "ApprovalCall",
     "ApprovalRequested",
+    "Archived",
     "Ask",
     "AuthenticationFailed",
     "Blob",
@@ -177,6 +180,7 @@ __all__ = [
     "Result",
     "ResumeRequested",
     "RevisionConflict",
+    "Revived",
     "Rewritten",
     "RouteSelected",
     "Router",

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from . import canonical
 from .entries import (
     ApprovalRequested,
+    Archived,
     DefinitionChange,
     EffectSettled,
     Entry,
@@ -32,6 +33,7 @@ from .entries import (
     Redacted,
     RequestClosed,
     RequestOpened,
+    Revived,
     Rewritten,
     RouteSelected,
     SessionChanged,
@@ -90,7 +92,7 @@ GRANTS_LIMIT = 64
 CALLS_LIMIT = 128
 """The most tool calls of one step."""
 
-Phase: TypeAlias = Literal["idle", "model", "tools", "waiting", "completing"]
+Phase: TypeAlias = Literal["idle", "model", "tools", "waiting", "completing", "archived"]
 OperationStatus: TypeAlias = Literal["planned", "started", "ready", "unknown", "asking", "ended"]
 
 
@@ -228,6 +230,7 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     grants: tuple[Grant, ...] = ()
     turns: int = 0
     usage: Totals = Totals()
+    archived: bool = False
     turn: Turn | None = None
 
     def operation(self, identity: str) -> Operation | None:
@@ -311,6 +314,8 @@ def about_size(identity: Identity, labels: dict[str, str], title: str) -> int:
 def phase(checkpoint: Checkpoint) -> Phase:
     """Where the session stands; derived, never stored."""
     turn = checkpoint.turn
+    if checkpoint.archived:
+        return "archived"
     if turn is None:
         return "idle"
     if turn.completing:
@@ -593,6 +598,10 @@ def _redacted(checkpoint: Checkpoint, entry: Redacted) -> Checkpoint:
     return replace(checkpoint, title="") if entry.title else checkpoint
 
 
+def _archived(checkpoint: Checkpoint, entry: Archived | Revived) -> Checkpoint:
+    return replace(checkpoint, archived=isinstance(entry, Archived))
+
+
 def _unchanged(checkpoint: Checkpoint, entry: Entry) -> Checkpoint:
     return checkpoint
 
@@ -625,4 +634,6 @@ _EVOLVE: dict[type[Entry], Callable[[Checkpoint, Any], Checkpoint]] = {
     Rewritten: _rewritten,
     Forked: _forked,
     Redacted: _redacted,
+    Archived: _archived,
+    Revived: _archived,
 }

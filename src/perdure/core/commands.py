@@ -15,6 +15,7 @@ __all__ = [
     "KINDS",
     "AddNote",
     "Answer",
+    "Archive",
     "Command",
     "Deliver",
     "Describe",
@@ -25,6 +26,7 @@ __all__ = [
     "Replacement",
     "ReportResult",
     "RestoreRevision",
+    "Revive",
     "RevokeGrant",
     "RewriteSpan",
     "SelectRoute",
@@ -168,6 +170,20 @@ class RedactContent(Command, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class Archive(Command, frozen=True, kw_only=True):
+    """Put the session away. What runs in it is taken from its holder: nobody learns any more here what becomes of it."""
+
+    kind = "archive"
+    reason: str = ""
+
+
+class Revive(Command, frozen=True, kw_only=True):
+    """Take the session out of the archive."""
+
+    kind = "revive"
+    reason: str = ""
+
+
 _COMMANDS: tuple[type[Command], ...] = (
     PostMessage,
     Interrupt,
@@ -182,6 +198,8 @@ _COMMANDS: tuple[type[Command], ...] = (
     RewriteSpan,
     RestoreRevision,
     RedactContent,
+    Archive,
+    Revive,
 )
 _decoders: dict[str, msgspec.json.Decoder[Command]] = {command.kind: msgspec.json.Decoder(command) for command in _COMMANDS}
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from .checkpoint import Checkpoint, Phase, phase
-from .commands import AddNote, Answer, Describe, Interrupt, RevokeGrant, SelectRoute
+from .commands import AddNote, Answer, Archive, Describe, Interrupt, Revive, RevokeGrant, SelectRoute
 from .draft import Draft
 from .entries import Entry
 from .recovery import recover
@@ -38,7 +38,7 @@ from .reports import (
     StepPrepared,
     TimePassed,
 )
-from .rules import about, attempts, calls, queue, requests, routes, transcripts, turns
+from .rules import about, archive, attempts, calls, queue, requests, routes, transcripts, turns
 
 __all__ = ["TABLE", "apply", "decide", "impossible", "not_now"]
 
@@ -83,10 +83,23 @@ _ROWS: dict[type, tuple[Rule, Rule, Rule, Rule, Rule]] = {
     Promote:      (queue.promote,          queue.promote,         queue.promote,         queue.promote,         queue.promote),
     EditTranscript: (transcripts.edit,     _BUSY,                 _BUSY,                 _BUSY,                 _BUSY),
     Redact:       (transcripts.redact,     _BUSY,                 _BUSY,                 _BUSY,                 _BUSY),
+    Archive:      (archive.archive,        archive.archive,       archive.archive,       archive.archive,       archive.archive),
+    Revive:       (archive.refuse_revive,  archive.refuse_revive, archive.refuse_revive, archive.refuse_revive, archive.refuse_revive),
 }
 # fmt: on
-_SITUATIONS: tuple[Phase, ...] = ("idle", "model", "tools", "waiting", "completing")
-TABLE: dict[type, dict[Phase, Rule]] = {command: dict(zip(_SITUATIONS, row, strict=True)) for command, row in _ROWS.items()}
+_ARCHIVED: dict[type, Rule] = {
+    Revive: archive.revive,
+    Report: attempts.report,
+    Redact: transcripts.redact,
+    Claimed: not_now,
+    TimePassed: not_now,
+}
+"""What may still happen in an archived session: a late result stays a fact, and content can be removed. All else is refused."""
+
+_SITUATIONS: tuple[Phase, ...] = ("idle", "model", "tools", "waiting", "completing", "archived")
+TABLE: dict[type, dict[Phase, Rule]] = {
+    command: dict(zip(_SITUATIONS, (*row, _ARCHIVED.get(command, archive.refuse)), strict=True)) for command, row in _ROWS.items()
+}
 
 
 def decide(checkpoint: Checkpoint, command: Any) -> tuple[Entry, ...]:

@@ -19,6 +19,7 @@ from .usage import Totals, Usage
 __all__ = [
     "KINDS",
     "ApprovalRequested",
+    "Archived",
     "Attempt",
     "Decision",
     "DefinitionChange",
@@ -50,6 +51,7 @@ __all__ = [
     "RequestOpened",
     "RequestRecord",
     "ResponseReference",
+    "Revived",
     "Rewritten",
     "RouteSelected",
     "SessionChanged",
@@ -464,6 +466,24 @@ class EffectSettled(Entry, frozen=True, kw_only=True):
     submission: str = ""
 
 
+class Archived(Entry, frozen=True, kw_only=True):
+    """Somebody put the session away: nothing runs in it and nothing can be sent to it, and what it holds can still be read."""
+
+    kind = "archived"
+    reason: str = ""
+    submission: str = ""
+    actor: str = ""
+
+
+class Revived(Entry, frozen=True, kw_only=True):
+    """Somebody took the session out of the archive."""
+
+    kind = "revived"
+    reason: str = ""
+    submission: str = ""
+    actor: str = ""
+
+
 class DefinitionChange(Entry, frozen=True, kw_only=True):
     """A turn goes on under another, compatible definition of its agent."""
 
@@ -590,6 +610,8 @@ _ENTRIES: tuple[type[Entry], ...] = (
     Rewritten,
     Forked,
     Redacted,
+    Archived,
+    Revived,
 )
 
 KINDS: dict[str, Any] = {entry.kind: entry for entry in _ENTRIES} | {RequestOpened.kind: ApprovalRequested | UncertainRequested}

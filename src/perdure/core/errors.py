@@ -210,6 +210,12 @@ class SessionArchived(SessionNotFound):
     code = "session_archived"
 
 
+class NothingChanged(Refused):
+    """What was asked for is so already."""
+
+    code = "nothing_changed"
+
+
 class SessionBusy(Refused):
     """Somebody is working on the session right now."""
 
@@ -245,12 +251,6 @@ class UnknownRevision(Refused):
     """The transcript never was at this revision."""
 
     code = "unknown_revision"
-
-
-class NothingChanged(Refused):
-    """The transcript would be what it is already."""
-
-    code = "nothing_changed"
 
 
 class MissingRoute(Refused):

@@ -12,7 +12,7 @@ from ..core.commands import Command, digest
 from ..core.decider import apply
 from ..core.draft import Draft
 from ..core.effects import effect_key
-from ..core.entries import EffectSettled, Entry, Failure, OperationEnded, SubmissionRefused, TurnEnded
+from ..core.entries import Archived, EffectSettled, Entry, Failure, OperationEnded, SubmissionRefused, TurnEnded
 from ..core.errors import Refused
 from ..core.journal import SALT_BYTES, Sealed, seal
 from ..store.base import Catalogue, Claim, Commit, Edited, EffectRow, InboxRow, Loaded, SessionStatus, StoredBlob
@@ -106,7 +106,8 @@ class Batch:
         """
         row, entries, after = self.head.row, self.draft.entries, self.checkpoint
         progress = any(
-            isinstance(entry, TurnEnded) or (isinstance(entry, OperationEnded) and entry.final and entry.status in ("succeeded", "failed"))
+            isinstance(entry, TurnEnded | Archived)
+            or (isinstance(entry, OperationEnded) and entry.final and entry.status in ("succeeded", "failed"))
             for entry in entries
         )
         return Commit(
@@ -141,6 +142,8 @@ def parked(checkpoint: Checkpoint, pending: Iterable[InboxRow], now: int) -> tup
         case "idle":
             wake_at = min((row.not_before or row.at for row in pending), default=None)
             return ("idle", None) if wake_at is None else ("queued", wake_at)
+        case "archived":
+            return "archived", None
         case "waiting" if turn is not None:
             return "waiting", min((item.deadline for item in turn.requests if item.deadline), default=None)
         case _:

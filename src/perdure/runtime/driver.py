@@ -26,7 +26,16 @@ from ..core.entries import (
     SessionChanged,
     TurnEnded,
 )
-from ..core.errors import DefinitionChanged, Fenced, LimitExceeded, MissingRoute, SessionNotFound, SessionStuck, StoreCorrupt
+from ..core.errors import (
+    DefinitionChanged,
+    Fenced,
+    LimitExceeded,
+    MissingRoute,
+    SessionArchived,
+    SessionNotFound,
+    SessionStuck,
+    StoreCorrupt,
+)
 from ..core.journal import Sealed
 from ..core.reports import (
     Accept,
@@ -219,6 +228,7 @@ class Driver:
                 return found
         elif self._dirty:
             await self._read_inbox()
+            await self._check_hold()
         if self.held and self._must_cancel():
             await self._cancel_all()
         batch, claim = await self._decide()
@@ -267,11 +277,13 @@ class Driver:
     async def _find(self) -> State | None:
         """Read the session. None: there is something to do, and it is free."""
         head = await self.store.load(self.session_id)
+        if head is None and await self.store.buried(self.session_id):
+            raise SessionNotFound(f"the session {self.session_id!r} was deleted", hint="its id can't be used again")
         if head is None:
             return "parked"
         row = head.row
-        if row.status == "deleted":
-            raise SessionNotFound(f"the session {self.session_id!r} was deleted", hint="its id can't be used again")
+        if row.status == "archived":
+            raise SessionArchived(f"the session {self.session_id!r} is archived", hint="sessions.revive(…) takes it out again")
         self._take_head(head)
         await self._read_metadata()
         if row.holder is not None and head.holder_alive and row.holder != self.runtime.runner_id:
@@ -328,6 +340,19 @@ class Driver:
         self._dirty = False
         self._rows = await self.store.inbox(self.head.row.no)
         self._seen_head = max([self._seen_head, *(row.arrival for row in self._rows)])
+
+    async def _check_hold(self) -> None:
+        """Somebody did something here. Raises `Fenced` if they took the session: what runs must not go on until its own next commit."""
+        assert self.head is not None
+        now = await self.store.load(self.session_id)
+        if now is None or (now.row.holder, now.row.fence) != (self.runtime.runner_id, self.head.row.fence):
+            raise self._fenced("deleted" if now is None else "archived" if now.row.status == "archived" else "taken over")
+
+    def _fenced(self, how: str) -> Fenced:
+        return Fenced(
+            f"the session {self.session_id!r} was {how}; this process's work on it ends",
+            hint="results that arrive here are handed on, if anybody can take them",
+        )
 
     async def _catch_up(self) -> None:
         """Read the messages that this process has not seen, and the effects whose outcome is unknown."""
@@ -636,10 +661,7 @@ class Driver:
                 self._forget_draft()
                 return "again"
             case Stale() | NoSession():
-                raise Fenced(
-                    f"the session {self.session_id!r} was taken over; this process's work on it ends",
-                    hint="its new holder goes on; results that arrive here are handed to it",
-                )
+                raise self._fenced("taken over")
             case _:
                 raise AssertionError(f"a driver's commit can't be answered with {answer}")
 

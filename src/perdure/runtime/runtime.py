@@ -313,6 +313,9 @@ class Runtime:
                 return await self._stored_result(driver, submission)
             return waiter.result()
         finally:
+            if waiter.done() and not waiter.cancelled():
+                # It may have been told of an error while the stored result was found.
+                waiter.exception()
             waiting = self._waiters.get((session_id, submission), set())
             waiting.discard(waiter)
             if not waiting:

@@ -15,7 +15,7 @@ from ..core.journal import open_entry
 from ..core.messages import Message
 from .calls import misfit
 from .feed import Event, ResumeRequested, SessionOpened, Watch
-from .sessions import Input, Request, Submission
+from .sessions import Input, Request, Submission, put_away
 
 if TYPE_CHECKING:
     from .driver import Driver
@@ -77,10 +77,14 @@ class Session:
     async def _look(self) -> SessionOpened:
         """What the session is now. Metadata that the handle was opened with replaces what is stored."""
         if await self._number() is None:
+            if await self._runtime.store.buried(self.id):
+                await self._sessions.info(self.id)
             identity = self._sessions.new_identity(self._identity)
             return SessionOpened(
                 session_id=self.id, version=0, created=True, identity=identity, metadata=self._metadata or {}, route=self._route or ""
             )
+        if self._agent is not None and (await self._sessions.info(self.id)).status == "archived":
+            raise put_away(self.id)
         given = self._metadata
         info = await (self._sessions.info(self.id) if given is None else self._sessions.ensure_metadata(self.id, given))
         return SessionOpened(

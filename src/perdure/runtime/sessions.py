@@ -16,6 +16,7 @@ from ..core.checkpoint import Checkpoint, Grant, Operation
 from ..core.commands import (
     AddNote,
     Answer,
+    Archive,
     Command,
     Deliver,
     Describe,
@@ -23,6 +24,7 @@ from ..core.commands import (
     Interrupt,
     PostMessage,
     ReportResult,
+    Revive,
     RevokeGrant,
     SelectRoute,
     Withdraw,
@@ -47,6 +49,7 @@ from ..core.errors import (
     LimitExceeded,
     PerdureError,
     QueueFull,
+    SessionArchived,
     SessionNotFound,
     StaleRequest,
     StoreCorrupt,
@@ -84,6 +87,7 @@ from .about import (
     keep_metadata,
     read_metadata,
 )
+from .archive import put_away_or_back
 from .batch import Batch, parked, seal_all
 from .context import CONTEXT_KINDS, Context, Fetch, resolve_parts, stored_content
 from .control import is_control, promote_steers, take_control
@@ -222,7 +226,7 @@ def _checked(command: Command) -> Command:
     """A command that can be kept, and taken up by whoever reads it. Raises `UsageError` or `InvalidMessage`."""
     check_id(command.submission, "a submission id")
     check_text(command.actor, "actor")
-    if isinstance(command, Interrupt | Answer):
+    if isinstance(command, Interrupt | Answer | Archive | Revive):
         check_text(command.reason, "reason", NOTE_LIMIT)
     command, body = commands.checked(command)
     size = 0 if isinstance(command, ReportResult) else len(body)
@@ -388,6 +392,8 @@ class Sessions:
                 raise QueueFull(
                     f"{answer.pending} submissions wait in {session_id!r}", hint="let it work, or start another session", limit="pending"
                 )
+            case NoSession(archived=True):
+                raise put_away(session_id)
             case NoSession():
                 raise _missing(session_id, deleted=answer.deleted)
         self._runtime.notice(session_id, sure=True)
@@ -563,6 +569,8 @@ class Sessions:
                 if earlier.digest != commands.digest(command):
                     raise _conflict(command)
                 return Submission(id=earlier.submission_id, arrival=earlier.arrival, duplicate=True)
+            if row.status == "archived" and not isinstance(command, ReportResult):
+                raise put_away(session_id)
             checkpoint = checkpoints.decode(row.checkpoint)
             if isinstance(command, Answer):
                 _check_answer(checkpoint, command, now)
@@ -581,6 +589,8 @@ class Sessions:
         if isinstance(command, ReportResult):
             await ledger.load()
         await take_control(batch, ledger, waiting, command)
+        if checkpoint.archived and any(isinstance(entry, SubmissionRefused) for entry in batch.entries):
+            raise put_away(head.row.session_id)
         seq = batch.consumed[command.submission]
         arrival = head.row.inbox_head + 1
         row = InboxRow(
@@ -611,20 +621,50 @@ class Sessions:
             case _:
                 return None
 
+    # ---------------------------------------------------------------------------------------------------------- putting away
+
+    async def archive(self, session_id: str, *, reason: str = "", submission: str | None = None, actor: str = "") -> Submission:
+        """Put a session away: no list shows it, nothing runs in it and nothing can be sent to it; its history can be read. One commit.
+
+        A running session is taken from its holder: calls in flight are uncertain and the turn is aborted; what waits in the inbox is
+        refused. Results that come later are still taken. Raises `SessionArchived` if it is archived, and `SessionNotFound`.
+        """
+        command = Archive(reason=reason, submission=_submission_id(submission), actor=actor)
+        _checked(command)
+        return await self._put_away_or_back(session_id, command)
+
+    async def revive(self, session_id: str, *, reason: str = "", submission: str | None = None, actor: str = "") -> Submission:
+        """Take a session out of the archive. One commit. Raises `NothingChanged` if it is not archived, and `SessionNotFound`."""
+        command = Revive(reason=reason, submission=_submission_id(submission), actor=actor)
+        _checked(command)
+        return await self._put_away_or_back(session_id, command)
+
+    async def _put_away_or_back(self, session_id: str, command: Archive | Revive) -> Submission:
+        row, duplicate = await put_away_or_back(self._runtime, partial(self._head, session_id), command)
+        return Submission(id=row.submission_id, arrival=row.arrival, duplicate=duplicate)
+
+    async def delete(self, session_id: str) -> None:
+        """Destroy a session's content, for ever. Whoever works on it is fenced off; its id can't be used again.
+
+        Raises `SessionNotFound`, also if it was deleted before.
+        """
+        head = await self._head(session_id)
+        await self._runtime.store.delete(head.row.no)
+        self._runtime.notice(session_id, sure=True)
+
     # ------------------------------------------------------------------------------------------------------------- reading
 
     async def _head(self, session_id: str) -> Loaded:
         check_id(session_id, "a session id")
         head = await self._runtime.store.load(session_id)
         if head is None:
-            raise _missing(session_id, deleted=False)
+            # Whose it was is not known any more, so that only who may see all is told.
+            raise _missing(session_id, deleted=self._owner is None and await self._runtime.store.buried(session_id))
         return self._mine(head)
 
     def _mine(self, head: Loaded) -> Loaded:
         if self._owner not in (None, head.row.owner):
             raise _missing(head.row.session_id, deleted=False)
-        if head.row.status == "deleted":
-            raise _missing(head.row.session_id, deleted=True)
         return head
 
     async def number(self, session_id: str) -> int | None:
@@ -810,6 +850,8 @@ class Sessions:
 
     async def _result_at(self, head: Loaded, seq: int) -> Result | None:
         entry = open_entry((await self._runtime.store.entries(head.row.no, after=seq - 1, before=seq + 1))[0])
+        if isinstance(entry, SubmissionRefused) and entry.failure.code == SessionArchived.code:
+            raise SessionArchived(entry.failure.message, hint="send it again once the session is revived", session=head.row.session_id)
         if isinstance(entry, SubmissionRefused):
             raise SubmissionRejected(entry.failure.message, reason=entry.failure.code)
         if isinstance(entry, QueueChanged):
@@ -835,12 +877,14 @@ class Sessions:
         owner: str | None = None,
         status: str | Iterable[str] | None = None,
         agent: str | None = None,
+        archived: bool = False,
         limit: int = 50,
         before: SessionInfo | None = None,
     ) -> list[SessionInfo]:
-        """Sessions, the latest change first. ``before`` is the last one of the page before.
+        """Sessions, the latest change first; archived ones only if ``archived`` or ``status`` says so.
 
-        The owner's are counted, not everybody's: a page is short only if there are no more. Raises `UsageError` for a blank owner.
+        ``before`` is the last one of the page before. The owner's are counted, not everybody's: a page is short only if there are no
+        more. Raises `UsageError` for a blank owner.
         """
         owner = self._owner if owner is None else check_owner(owner)
         if self._owner not in (None, owner):
@@ -849,7 +893,7 @@ class Sessions:
         position = None
         if before is not None:
             position = (before.updated, (await self._head(before.session_id)).row.no)
-        query = SessionQuery(owner=owner, status=wanted, agent=agent, before=position, limit=limit)  # type: ignore[arg-type]
+        query = SessionQuery(owner=owner, status=wanted, archived=archived, agent=agent, before=position, limit=limit)  # type: ignore[arg-type]
         return [await self._info(row) for row in await self._runtime.store.sessions(query)]
 
 
@@ -877,6 +921,10 @@ def _conflict(command: Command) -> PerdureError:
     return SubmissionConflict(
         f"the submission {command.submission!r} was used before with another content", hint="a new wish needs a new submission id"
     )
+
+
+def put_away(session_id: str) -> SessionArchived:
+    return SessionArchived(f"the session {session_id!r} is archived", hint="its history can be read; sessions.revive(…) takes it out again")
 
 
 def _missing(session_id: str, *, deleted: bool) -> SessionNotFound:

@@ -74,7 +74,7 @@ async def _heads(store: Store) -> AsyncIterator[SessionRow | Problem]:
     """Every session's row; where one can't be read, a problem in its place."""
     if not isinstance(store, Auditable):
         before = None
-        while page := await store.sessions(SessionQuery(before=before, limit=PAGE)):
+        while page := await store.sessions(SessionQuery(before=before, archived=True, limit=PAGE)):
             for row in page:
                 yield row
             before = (page[-1].updated, page[-1].no)

@@ -12,18 +12,21 @@ from ..core.checkpoint import Checkpoint, Operation, Turn
 from ..core.commands import (
     AddNote,
     Answer,
+    Archive,
     Command,
     Describe,
     EditMessage,
     Interrupt,
     PostMessage,
     ReportResult,
+    Revive,
     RevokeGrant,
     SelectRoute,
     Withdraw,
 )
 from ..core.entries import (
     ApprovalRequested,
+    Archived,
     DefinitionChange,
     EffectSettled,
     Entry,
@@ -34,9 +37,12 @@ from ..core.entries import (
     OperationPlanned,
     OperationStarted,
     QueueChanged,
+    Rebased,
+    Redacted,
     RequestClosed,
     RequestOpened,
     RequestRecord,
+    Revived,
     RouteSelected,
     SessionChanged,
     SessionCreated,
@@ -74,7 +80,7 @@ def references(entry: Entry) -> Iterator[tuple[str, str]]:
 def consumes(entry: Entry) -> str:
     """The submission that an entry takes up, where it names one."""
     match entry:
-        case TurnStarted() | SubmissionRefused() | RequestClosed() | EffectSettled():
+        case TurnStarted() | SubmissionRefused() | RequestClosed() | EffectSettled() | Archived() | Revived():
             return entry.submission
         case MessageAdded(deliver="steer"):
             return entry.submission
@@ -89,9 +95,15 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
     if (entry.seq == 1) != isinstance(entry, SessionCreated):
         yield "a journal begins with session_created, and nothing else does"
     turn = before.turn
+    if before.archived and not isinstance(entry, Revived | EffectSettled | NoteAdded | Redacted | Rebased):
+        yield "something happened in an archived session"
     match entry:
         case SessionCreated() if entry.session_id != session_id:
             yield f"it created the session {entry.session_id!r}"
+        case Archived() if turn is not None or before.archived:
+            yield "a session is archived that is archived, or in the middle of a turn"
+        case Revived() if not before.archived:
+            yield "a session is revived that is not archived"
         case TurnStarted() if turn is not None:
             yield f"a turn begins inside the turn {turn.id}"
         case MessageAdded():
@@ -259,6 +271,12 @@ def _commands(row: InboxRow, first: Entry, second: Entry | None) -> Iterator[Com
         case RevokeGrant.kind:
             if isinstance(first, GrantGiven) and (first.submission, first.actor) == (row.submission_id, row.actor):
                 yield RevokeGrant(grant=first.grant)
+        case Archive.kind:
+            if isinstance(first, Archived) and (first.submission, first.actor) == (row.submission_id, row.actor):
+                yield Archive(reason=first.reason)
+        case Revive.kind:
+            if isinstance(first, Revived) and (first.submission, first.actor) == (row.submission_id, row.actor):
+                yield Revive(reason=first.reason)
         case AddNote.kind:
             if isinstance(first, NoteAdded) and (first.submission, first.actor) == (row.submission_id, row.actor):
                 yield AddNote(text=first.text)

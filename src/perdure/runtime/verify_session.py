@@ -529,6 +529,8 @@ class SessionCheck:
                 yield f"{row.claims} claims without progress are counted, but {self.recoveries} are in the journal"
             if row.status in ("idle", "waiting", "queued"):
                 yield from self._waking(stored)
+            elif row.status == "archived" and (row.wake_at is not None or self.pending):
+                yield "it is archived, and somebody is to look at it"
         if self.fold is not None and not low <= row.updated <= high:
             yield f"updated is {row.updated}, but should be {high}"
 

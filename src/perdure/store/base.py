@@ -214,9 +214,10 @@ class AlreadyThere(msgspec.Struct, frozen=True):
 
 
 class NoSession(msgspec.Struct, frozen=True):
-    """There is no such session, or it was deleted."""
+    """There is no such session, or it was deleted, or it is archived and takes nothing."""
 
     deleted: bool = False
+    archived: bool = False
 
 
 CommitAnswer: TypeAlias = Committed | Stale | InboxMoved | Held | AlreadyThere | NoSession
@@ -306,10 +307,14 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions to list, newest change first. ``before`` is the (updated, no) of the last row of the page before."""
+    """Which sessions to list, newest change first. ``before`` is the (updated, no) of the last row of the page before.
+
+    Without ``status`` deleted sessions are left out, and archived ones unless ``archived``.
+    """
 
     owner: str | None = None
     status: tuple[SessionStatus, ...] = ()
+    archived: bool = False
     agent: str | None = None
     before: tuple[int, int] | None = None
     limit: int = 50
@@ -342,11 +347,17 @@ class Store(Protocol):
     async def load(self, session_id: str) -> Loaded | None:
         """A session's head, or ``None``."""
 
+    async def buried(self, session_id: str) -> bool:
+        """Whether a session of this id was deleted; the id is never free again."""
+
     async def commit(self, commit: Commit) -> CommitAnswer:
         """Apply it whole or not at all. Durable when this returns `Committed`."""
 
     async def send(self, send: Send) -> SendAnswer:
-        """Put a submission into a session's inbox. Durable when this returns `Sent`."""
+        """Put a submission into a session's inbox. Durable when this returns `Sent`.
+
+        An archived session takes nothing new, and still knows what it took before.
+        """
 
     async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession:
         """Begin a session without a submission. `NoSession`: the parent that it names isn't there. Durable when this returns `Created`."""

@@ -958,6 +958,27 @@ class StoreConformance:
             (row,) = await store.sessions(SessionQuery(owner="b", limit=1))
             assert row == await row_of(store, "s3")
 
+    async def test_an_archived_session_is_hidden_and_takes_nothing_new(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            await create(store, "other")
+            put_away = step(no, consumed=(("m1", 2),), settled=(("m1", 2),), catalogue=catalogue("archived"))
+            assert isinstance(await store.commit(put_away), Committed)
+            untouched = await everything(store)
+            assert [row.session_id for row in await store.sessions(SessionQuery())] == ["other"]
+            assert {row.session_id for row in await store.sessions(SessionQuery(archived=True))} == {"s", "other"}
+            assert [row.session_id for row in await store.sessions(SessionQuery(status=("archived",)))] == ["s"]
+            assert await store.send(submission(name="m2")) == NoSession(archived=True)
+            again = await store.send(submission())
+            assert isinstance(again, Sent)
+            assert again.duplicate
+            assert isinstance(await store.send(submission(body=b"other")), Conflict)
+            assert await everything(store) == untouched
+            assert not await store.buried("s")
+            assert await store.runnable(limit=9) == ["other"]
+            assert isinstance(await store.commit(step(no, 2, catalogue=catalogue("idle"))), Committed)
+            assert isinstance(await store.send(submission(name="m2")), Sent)
+
     # Content
 
     async def test_content_is_stored_once_for_its_tree(self, place: Place) -> None:
@@ -1001,7 +1022,9 @@ class StoreConformance:
             await store.ack(no, "ann", 2)
             await store.claim(no, "r1")
             untouched = await everything(store, "other")
+            assert (await store.buried("s"), await store.buried("never")) == (False, False)
             await store.delete(no)
+            assert (await store.buried("s"), await store.buried("other")) == (True, False)
             await store.delete(no)
             await store.delete(77)
             assert await store.load("s") is None

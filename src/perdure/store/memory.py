@@ -141,6 +141,11 @@ class MemoryStore:
             now=now,
         )
 
+    async def buried(self, session_id: str) -> bool:
+        self._time()
+        session = self._content.by_id.get(session_id)
+        return session is not None and session.row.status == "deleted"
+
     async def commit(self, commit: Commit) -> CommitAnswer:
         self._time()
         rules.check_commit(commit)
@@ -203,6 +208,8 @@ class MemoryStore:
             if known.digest != send.digest:
                 return Conflict(known)
             return Sent(no=session.row.no, row=known, duplicate=True, created=False)
+        elif session.row.status == "archived":
+            return NoSession(archived=True)
         elif len(session.pending) >= PENDING_LIMIT:
             return QueueIsFull(len(session.pending))
         row = session.row
@@ -343,10 +350,11 @@ class MemoryStore:
     async def sessions(self, query: SessionQuery) -> list[SessionRow]:
         self._time()
         found = []
+        hidden = ("deleted",) if query.archived else ("deleted", "archived")
         for session in self._content.by_no.values():
             row = session.row
             if (
-                (row.status in query.status if query.status else row.status != "deleted")
+                (row.status in query.status if query.status else row.status not in hidden)
                 and query.owner in {None, row.owner}
                 and query.agent in {None, row.agent}
                 and (query.before is None or (row.updated, row.no) < query.before)

@@ -31,7 +31,7 @@ __all__ = ["find_all_problems", "find_problems", "invalid_transcript", "read_tra
 
 async def find_all_problems(store: Store) -> list[str]:
     """`find_problems` for every session of a store, each line with its session's id. More than 10,000 sessions are too many for a test."""
-    rows = await store.sessions(SessionQuery(limit=10_000))
+    rows = await store.sessions(SessionQuery(archived=True, limit=10_000))
     return [f"{row.session_id}: {problem}" for row in rows for problem in await find_problems(store, row.session_id)]
 
 

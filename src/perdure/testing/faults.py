@@ -57,6 +57,7 @@ READS = (
     "blob",
     "blobs",
     "cursor",
+    "buried",
 )
 
 
@@ -211,6 +212,9 @@ class FaultStore:
 
     async def load(self, session_id: str) -> Loaded | None:
         return await self._do("load", session_id, lambda: self.inner.load(session_id))
+
+    async def buried(self, session_id: str) -> bool:
+        return await self._do("buried", session_id, lambda: self.inner.buried(session_id))
 
     async def commit(self, commit: Commit) -> CommitAnswer:
         return await self._do("commit", commit, lambda: self.inner.commit(commit))

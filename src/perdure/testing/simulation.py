@@ -253,7 +253,7 @@ async def _all_done(life: Life, stage: _Simulation) -> bool:
     if stage.stormy:
         return False
     try:
-        rows = await life.runtime.store.sessions(SessionQuery(limit=1000))
+        rows = await life.runtime.store.sessions(SessionQuery(archived=True, limit=1000))
     except StoreError:
         return False
     if {name for name in stage.acting if name.startswith("person")} != {life.actor} and any(
@@ -269,7 +269,7 @@ async def _answer(life: Life) -> None:
     while not stage.finished:
         await life.clock.sleep_until(life.clock.now() + stage.random.randrange(500, 5000))
         with suppress(StoreError):
-            for row in await life.runtime.store.sessions(SessionQuery(limit=1000)):
+            for row in await life.runtime.store.sessions(SessionQuery(archived=True, limit=1000)):
                 if row.status == "stuck" and not stage.stormy:
                     stage.happened["stuck"] += 1
                     await life.runtime.recover([life.agent], session=row.session_id, force=True)
@@ -403,7 +403,7 @@ def _agent(world: World) -> Agent:
 async def _problems(store: Store, world: World, submissions: set[str], happened: Counter[str]) -> list[str]:
     problems: list[str] = []
     seen: set[str] = set()
-    for row in await store.sessions(SessionQuery(limit=1000)):
+    for row in await store.sessions(SessionQuery(archived=True, limit=1000)):
         name = row.session_id
         problems += [f"{name}: {problem}" for problem in await find_problems(store, name)]
         if (row.status, row.holder) != ("idle", None):

@@ -282,7 +282,7 @@ class Stage:
         """Where every session stands, for whoever has to find out why it does."""
         lines = [f"still acting: {', '.join(sorted(self.acting))}"]
         async with self.looking() as store:
-            for row in await store.sessions(SessionQuery(limit=100)):
+            for row in await store.sessions(SessionQuery(archived=True, limit=100)):
                 checkpoint = checkpoints.decode(row.checkpoint)
                 waiting = [item.submission_id for item in await store.inbox(row.no)]
                 head = await store.load(row.session_id)
@@ -348,11 +348,15 @@ class Stage:
         await self._visit_store(life, call, when)
 
     async def _visit_store(self, life: Life, call: Call, when: When) -> None:
-        if call.kind not in ("commit", "send"):
+        if call.kind not in ("commit", "send", "delete"):
             return
         if call.kind == "commit" and when == "after":
             self.commits.append(call)
-        kinds = [entry.kind for entry in call.given.entries] if call.kind == "commit" else [call.given.submission_id]
+        kinds = [str(call.given)]
+        if call.kind == "commit":
+            kinds = [entry.kind for entry in call.given.entries]
+        elif call.kind == "send":
+            kinds = [call.given.submission_id]
         if call.kind == "send" and when == "after":
             self.sends += 1
         if self._is_the_end(Point(call.kind, ",".join(kinds), when)):
@@ -382,7 +386,7 @@ class Stage:
         phases: dict[str, str] = {}
         with self.clock.busy():
             async with self.looking() as store:
-                for row in await store.sessions(SessionQuery(limit=100)):
+                for row in await store.sessions(SessionQuery(archived=True, limit=100)):
                     if row.holder == life.runtime.runner_id:
                         checkpoint = checkpoints.decode(row.checkpoint)
                         lost[row.session_id] = due(checkpoint)

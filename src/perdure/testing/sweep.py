@@ -224,7 +224,7 @@ async def perform(scenario: Scenario, *, medium: Medium = "memory", deaths: tupl
 async def _ending(store: Store, world: World) -> Ending:
     sessions: dict[str, SessionEnding] = {}
     turns: dict[str, dict[str, int]] = {}
-    for row in await store.sessions(SessionQuery(limit=1000)):
+    for row in await store.sessions(SessionQuery(archived=True, limit=1000)):
         entries = [open_entry(item) for item in await store.entries(row.no)]
         started = [entry for entry in entries if entry.kind == "turn_started"]
         turns[row.session_id] = {f"t{entry.seq}": place for place, entry in enumerate(started)}
@@ -250,7 +250,7 @@ async def _ending(store: Store, world: World) -> Ending:
             status=row.status,
         )
     effects = frozenset(
-        (effect.session_id, f"turn {turns[effect.session_id].get(effect.operation.split('.')[0])}", effect.identity[2])
+        (effect.session_id, f"turn {turns.get(effect.session_id, {}).get(effect.operation.split('.')[0])}", effect.identity[2])
         for effect in world.effects
     )
     return Ending(sessions, effects)
@@ -262,7 +262,7 @@ def _known(usage: Totals) -> tuple[int, ...]:
 
 async def _problems(store: Store, world: World) -> list[str]:
     problems: list[str] = []
-    for row in await store.sessions(SessionQuery(limit=1000)):
+    for row in await store.sessions(SessionQuery(archived=True, limit=1000)):
         problems += [f"{row.session_id}: {problem}" for problem in await find_problems(store, row.session_id)]
         if row.holder is not None:
             problems.append(f"{row.session_id}: it is still held by {row.holder}")

@@ -304,7 +304,22 @@ async def test_no_list_reads_rows_that_it_does_not_show(path: Path) -> None:
 
     def plan(name: str) -> str:
         values = dict.fromkeys(
-            ["no", "after", "before", "limit", "kinds", "submission_id", "now", "agents", "alive", "updated", "owner", "agent", "statuses"]
+            [
+                "no",
+                "after",
+                "before",
+                "limit",
+                "kinds",
+                "submission_id",
+                "now",
+                "agents",
+                "alive",
+                "updated",
+                "owner",
+                "agent",
+                "archived",
+                "statuses",
+            ]
         )
         cursor = connection.execute("EXPLAIN QUERY PLAN " + QUERIES[name], values)
         return "\n".join(row[3] for row in cursor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,8 @@ from perdure import (
     NotDone,
     ProviderUnavailable,
     Reply,
+    SessionArchived,
+    SessionNotFound,
     Text,
     ToolCall,
     ToolCallResponse,
@@ -784,6 +787,60 @@ def late_receipt() -> Scenario:
     return Scenario(name="late receipt by callback token", agent=agent, script=script, actors={"provider": provider}, expect=expect)
 
 
+def archived_and_revived() -> Scenario:
+    """Another process archives the session in mid-turn, takes it out again, and it goes on."""
+
+    def agent(world: World) -> Agent:
+        @tool(effect="pure")
+        async def look(ctx: ToolContext) -> str:
+            await world.until("never")
+            return "unused"
+
+        def play(request: ModelRequest) -> Reply:
+            return asks(call("look")) if request.messages[-1].text == "one" else says("Back again.")
+
+        return Agent("a", model=world.model([play, play]), tools=[look])
+
+    async def script(life: Life) -> None:
+        with suppress(SessionArchived):
+            await life.run("one", submission="m1")
+
+        async def revived() -> bool:
+            head = await life.runtime.store.load("s")
+            return head is not None and await life.runtime.store.submission(head.row.no, "revive-1") is not None
+
+        await life.watch(revived)
+        await life.run("two", submission="m2")
+
+    async def operator(life: Life) -> None:
+        if await life.until_stored("operation_started", count=2):
+            await life.runtime.sessions.archive("s", submission="archive-1")
+            await life.runtime.sessions.revive("s", submission="revive-1")
+
+    return Scenario(name="archived in mid-turn, and revived", agent=agent, script=script, actors={"operator": operator})
+
+
+def deleted() -> Scenario:
+    """A session is deleted when it is done with, and nothing of it ever runs again."""
+
+    async def script(life: Life) -> None:
+        with suppress(SessionNotFound):
+            await life.run("Please.", submission="m1")
+            await life.runtime.sessions.delete("s")
+        with suppress(SessionNotFound):
+            await life.run("Again.", submission="m2")
+            raise AssertionError("a deleted session ran again")
+
+    def agent(world: World) -> Agent:
+        return Agent("a", model=world.model([asks(call("charge", cents=5)), says("Done.")]), tools=[charging(world)])
+
+    return Scenario(name="deleted", agent=agent, script=script, expect=optional_effects)
+
+
+def optional_effects(undisturbed: Ending, losses: tuple[Loss, ...]) -> Ending:
+    return replace(undisturbed, optional=undisturbed.effects) if any(loss.effects for loss in losses) else undisturbed
+
+
 ALL: tuple[Callable[[], Scenario], ...] = (
     plain,
     lambda: three_steps("external"),
@@ -830,4 +887,6 @@ ALL: tuple[Callable[[], Scenario], ...] = (
     lambda: stopped("model and tools"),
     lambda: stopped("approval"),
     late_receipt,
+    archived_and_revived,
+    deleted,
 )

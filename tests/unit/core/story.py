@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from perdure.core import checkpoint as checkpoints
 from perdure.core import entries, ids
 from perdure.core.checkpoint import Checkpoint, Operation, evolve, fold
-from perdure.core.commands import Answer, PostMessage, ReportResult
+from perdure.core.commands import Answer, Archive, PostMessage, ReportResult
 from perdure.core.decider import decide
 from perdure.core.draft import Draft
 from perdure.core.entries import Entry, Failure, Limits, OperationEnded, Plan, RequestRecord, SessionCreated
@@ -180,6 +180,14 @@ class Story:
 
 def idle() -> Story:
     return Story()
+
+
+def archived() -> Story:
+    """Somebody put the session away after a turn whose effect is uncertain."""
+    story = tools()
+    story.tool_ends("t2.0.1", "uncertain")
+    story.do(Archive(submission="x1", at=story.now()))
+    return story
 
 
 def before_model() -> Story:

@@ -15,7 +15,7 @@ from story import Story, call, planned
 from perdure.core import checkpoint as checkpoints
 from perdure.core import entries, journal
 from perdure.core.checkpoint import Phase, due, fold, phase, startable
-from perdure.core.commands import Describe, Interrupt, RevokeGrant, SelectRoute
+from perdure.core.commands import Archive, Describe, Interrupt, Revive, RevokeGrant, SelectRoute
 from perdure.core.entries import (
     EffectMatch,
     EffectSettled,
@@ -36,7 +36,7 @@ from perdure.core.messages import Part, Private, Text, ToolCall, ToolCallRespons
 from perdure.core.reports import Fail, Finish, Guarded, Promote, Redefined, Report, RouteGiven, TimePassed
 
 EFFECTS = ("pure", "idempotent", "transactional", "external")
-PHASES: set[Phase] = {"idle", "model", "tools", "waiting", "completing"}
+PHASES: set[Phase] = {"idle", "model", "tools", "waiting", "completing", "archived"}
 
 choices = st.lists(st.integers(0, 2**32 - 1), max_size=60)
 bounded = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -58,7 +58,7 @@ class Driver:
         match pick(12):
             case 0:
                 self.claim(pick)
-            case 1:
+            case 1 if self.story.phase != "archived":
                 self.sometimes(pick)
             case _:
                 getattr(self, self.story.phase)(pick)
@@ -71,7 +71,10 @@ class Driver:
     def sometimes(self, pick: _Numbers) -> None:
         """What may come at any time."""
         s = self.story
-        match pick(6):
+        match pick(7):
+            case 5:
+                s.do(Archive(submission="x", at=s.now()))
+                self.interrupted.append(len(s.entries))
             case 0 if s.phase != "idle":
                 s.do(Interrupt(at=s.now()))
                 self.interrupted.append(len(s.entries))
@@ -98,6 +101,13 @@ class Driver:
                     report: Report = s.report(entry.operation, entry.attempt)
                     s.do(report)
                     return
+
+    def archived(self, pick: _Numbers) -> None:
+        s = self.story
+        if pick(2):
+            self.settle_late()
+        else:
+            s.do(Revive(submission="y", at=s.now()))
 
     def idle(self, pick: _Numbers) -> None:
         s = self.story
@@ -421,7 +431,7 @@ def test_an_open_approval_holds_its_batch_and_a_model_never_runs_beside_its_tool
 
 @bounded
 @given(choices)
-def test_the_phase_is_always_one_of_five_and_a_claim_leaves_nothing_of_an_older_fence_running(numbers: list[int]) -> None:
+def test_the_phase_is_always_one_of_six_and_a_claim_leaves_nothing_of_an_older_fence_running(numbers: list[int]) -> None:
     driver = told(numbers)
     assert driver.phases <= PHASES
 
@@ -449,7 +459,7 @@ def test_recovered_is_written_on_every_takeover_in_mid_turn_and_nothing_of_the_o
 @given(choices)
 def test_after_an_interrupt_everything_is_closed(numbers: list[int]) -> None:
     s = told(numbers).story
-    if s.phase == "idle":
+    if s.phase in ("idle", "archived"):
         return
 
     written = s.do(Interrupt(at=s.now()))

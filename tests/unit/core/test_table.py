@@ -13,6 +13,7 @@ from perdure.core.checkpoint import phase
 from perdure.core.commands import (
     AddNote,
     Answer,
+    Archive,
     Describe,
     EditMessage,
     Interrupt,
@@ -20,6 +21,7 @@ from perdure.core.commands import (
     RedactContent,
     Replacement,
     RestoreRevision,
+    Revive,
     RevokeGrant,
     RewriteSpan,
     SelectRoute,
@@ -28,7 +30,16 @@ from perdure.core.commands import (
 from perdure.core.decider import TABLE, apply, decide, impossible, not_now
 from perdure.core.draft import Draft
 from perdure.core.entries import EffectMatch, Failure, Limits, MessageAdded, RedactedRow
-from perdure.core.errors import LimitExceeded, NothingChanged, Refused, RevisionConflict, SessionBusy, StaleRequest, SubmissionRejected
+from perdure.core.errors import (
+    LimitExceeded,
+    NothingChanged,
+    Refused,
+    RevisionConflict,
+    SessionArchived,
+    SessionBusy,
+    StaleRequest,
+    SubmissionRejected,
+)
 from perdure.core.messages import Text, ToolCallResponse
 from perdure.core.reports import (
     Accept,
@@ -52,6 +63,14 @@ from perdure.core.reports import (
 )
 from perdure.core.rules import attempts, endings
 from perdure.core.transcript import EMPTY, Transcript, chained
+
+
+def archive(s: Story) -> Archive:
+    return Archive(submission="x1", actor="ann", at=s.now())
+
+
+def revive(s: Story) -> Revive:
+    return Revive(submission="x2", actor="ann", at=s.now())
 
 
 class Refusal(NamedTuple):
@@ -528,6 +547,40 @@ for situation in ("model", "tools", "waiting", "completing"):
     cell(Redact, situation, "a turn is running", getattr(story, situation), redacted, Refusal(SessionBusy))
 GRANTED = ["request_closed t2.0.1 grant by answer", "grant_given refund"]
 cell(Answer, "waiting", "granted for the session", story.waiting, answer("grant"), GRANTED)
+
+cell(Archive, "idle", "put away", story.idle, archive, ["archived"])
+cell(Archive, "model", "nobody learns what the call cost", story.model, archive,
+     ["operation_ended t2.0.0#1 uncertain (taken)", "turn_aborted t2", "archived"])
+cell(Archive, "model", "before a call", story.before_model, archive, ["turn_aborted t2", "archived"])
+cell(Archive, "tools", "an external call is uncertain", story.tools, archive,
+     [f"operation_ended t2.0.1#1 uncertain (taken) !{UNKNOWN!r}", *ABORTED_TOOL[1:], "archived"])
+cell(Archive, "waiting", "the request falls", story.waiting, archive,
+     ["request_closed t2.0.1 abort by turn", f"operation_ended t2.0.1#0 cancelled (taken) !{NOT_EXECUTED!r}", *ABORTED_APPROVAL[2:],
+      "archived"])
+cell(Archive, "completing", "the answer stays", story.completing, archive, ["turn_aborted t2", "archived"])
+for situation in ("idle", "model", "tools", "waiting", "completing"):
+    cell(Revive, situation, "it is not archived", getattr(story, situation), revive, Refusal(NothingChanged))
+cell(Revive, "archived", "taken out", story.archived, revive, ["revived"])
+cell(Report, "archived", "what happened stays a fact", story.archived, lambda s: s.report("t2.0.1"),
+     ["effect_settled t2.0.1#1 succeeded ← 8 'late'", "note_added t2.0.1"])
+cell(Report, "archived", "nothing was unknown", story.archived, lambda s: s.report("t2.0.9"), Refusal(StaleRequest))
+cell(Redact, "archived", "content removed", story.archived, redacted, ["redacted 1"])
+cell(Claimed, "archived", "nothing is in flight", story.archived, lambda s: s.claim(), NOTHING)
+cell(TimePassed, "archived", "nothing is open", story.archived, late, NOTHING)
+for command, when in {
+    Accept: accept("steer"), Interrupt: interrupt(), Answer: answer(), SelectRoute: select, RevokeGrant: revoke, AddNote: note,
+    ChangeQueue: edit("turn"), Describe: describe(title="x"), EditTranscript: edited(), RouteGiven: give("b"),
+    Promote: promote, Archive: archive,
+    Fail: fail, Finish: finish, Redefined: redefine,
+    AttemptEnded: lambda s: AttemptEnded(operation="t2.0.1", attempt=1, status="succeeded", at=s.now()),
+    CallsPlanned: lambda s: CallsPlanned(calls=(), fence=1, at=s.now()),
+    StartTools: lambda s: StartTools(fence=1, at=s.now()),
+    Guarded: lambda s: Guarded(operation="t2.0.1", match=EffectMatch(operation="t2.0.1", seq=8, state="uncertain"), reason="", deadline=0,
+                               at=s.now()),
+    StepPrepared: lambda s: StepPrepared(request=story.request(), fence=1, at=s.now()),
+    Reconciled: lambda s: Reconciled(operation="t2.0.1", outcome="done", at=s.now()),
+}.items():
+    cell(command, "archived", "refused", story.archived, when, Refusal(SessionArchived))
 # fmt: on
 
 

@@ -31,6 +31,7 @@ NOT_EXECUTED = "not executed"
 
 INTERRUPTED = Failure(code="interrupted")
 LOST = Failure(code="restart")
+TAKEN = Failure(code="taken", message="somebody took the session from who worked on it")
 
 RESTARTS = 3
 """How many attempts of one operation may begin because of a restart."""
@@ -153,7 +154,7 @@ def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure 
             continue
         if item.plan.kind == "model":
             started = item.status == "started"
-            lost: Status = "uncertain" if started and failure is LOST else "cancelled"
+            lost: Status = "uncertain" if started and failure in (LOST, TAKEN) else "cancelled"
             ended = OperationEnded(operation=item.id, attempt=item.attempt if started else 0, status=lost, failure=failure)
             draft.write(ended, at)
         elif item.status == "planned" or (item.status == "ready" and item.plan.effect == "external"):

@@ -57,6 +57,10 @@ SELECT s.no, s.session_id, s.root, s.parent, s.parent_kind, s.agent, s.version, 
 FROM sessions AS s LEFT JOIN journal AS j ON j.no = s.no AND j.seq = s.version
 WHERE s.session_id = :session_id AND s.status <> 'deleted';
 
+-- name: buried
+-- Whether a session was deleted.
+SELECT 1 FROM sessions WHERE session_id = :session_id AND status = 'deleted';
+
 -- name: session_create
 -- A new session's row.
 INSERT INTO sessions (session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner,
@@ -241,7 +245,7 @@ FROM sessions
 WHERE (updated, no) < (:updated, :no)
     AND (:owner IS NULL OR owner = :owner)
     AND (:agent IS NULL OR agent = :agent)
-    AND iif(:statuses IS NULL, status <> 'deleted', status IN (SELECT value FROM json_each(:statuses)))
+    AND iif(:statuses IS NULL, status <> 'deleted' AND (:archived OR status <> 'archived'), status IN (SELECT value FROM json_each(:statuses)))
 ORDER BY updated DESC, no DESC LIMIT :limit;
 
 -- name: runnable

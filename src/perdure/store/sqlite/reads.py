@@ -74,6 +74,9 @@ class Reader:
         alive = row.holder is not None and self._alive(row.holder, now)
         return Loaded(row=row, chain=found[-1] or GENESIS, holder_alive=alive, now=now)
 
+    def buried(self, session_id: str) -> bool:
+        return self._one("buried", {"session_id": session_id}) is not None
+
     def runners(self, now: int) -> list[Runner]:
         found = []
         for name, host, pid, started, expires, agents in self._rows("runners").fetchall():
@@ -140,6 +143,7 @@ class Reader:
             "no": no,
             "owner": query.owner,
             "agent": query.agent,
+            "archived": query.archived,
             "statuses": rows.names(query.status) if query.status else None,
             "limit": max(0, query.limit),
         }

@@ -132,6 +132,10 @@ class SQLiteStore:
         reader = self._reading()
         return await reader.run(reader.load, session_id, self._time())
 
+    async def buried(self, session_id: str) -> bool:
+        reader = self._reading()
+        return await reader.run(reader.buried, session_id)
+
     async def commit(self, commit: Commit) -> CommitAnswer:
         answer: CommitAnswer = await self._write(CommitWrite(commit))
         return answer

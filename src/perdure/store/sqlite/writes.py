@@ -280,6 +280,8 @@ class SendWrite(Write):
         if known is not None:
             row = rows.inbox(known)
             return Sent(no=session.no, row=row, duplicate=True, created=False) if row.digest == send.digest else Conflict(row)
+        if session.status == "archived":
+            return NoSession(archived=True)
         waiting: int = tx.one("inbox_count", {"no": session.no})[0]
         if waiting >= PENDING_LIMIT:
             return QueueIsFull(waiting)

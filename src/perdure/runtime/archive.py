@@ -1,0 +1,92 @@
+"""Putting sessions away and taking them out again: done by who asks for it, whoever holds the session."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from ..core import checkpoint as checkpoints
+from ..core import commands
+from ..core.commands import Archive, ReportResult, Revive
+from ..core.entries import Archived, Failure, Revived
+from ..core.errors import LimitExceeded, SessionBusy, StoreCorrupt, SubmissionConflict
+from ..core.rules.archive import PUT_AWAY
+from ..store.base import AlreadyThere, Claim, Committed, InboxRow, Loaded
+from .batch import Batch, parked
+from .control import decode_row, take_control
+from .ledger import Ledger
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+__all__ = ["put_away_or_back"]
+
+ATTEMPTS = 100
+"""How often a session that changes all the time is tried; each attempt loses only to a commit that went through."""
+
+
+async def put_away_or_back(runtime: Runtime, look: Callable[[], Awaitable[Loaded]], command: Archive | Revive) -> tuple[InboxRow, bool]:
+    """One commit, by the caller; its receipt, and whether it is an earlier one.
+
+    Raises what the rules refuse and what ``look`` raises, `SubmissionConflict`, and `SessionBusy`.
+    """
+    for _ in range(ATTEMPTS):
+        head = await look()
+        earlier = await runtime.store.submission(head.row.no, command.submission)
+        if earlier is not None:
+            return _again(earlier, command)
+        batch, row = await _decided(runtime, head, command)
+        waiting = [item for item in await runtime.store.inbox(head.row.no) if item.submission_id not in batch.consumed]
+        status, wake_at = parked(batch.checkpoint, waiting, batch.now)
+        claim = Claim(runner=runtime.runner_id, force=True) if head.row.holder is not None else None
+        commit = batch.commit(
+            holder=None, claim=claim, release=True, inbox_head=head.row.inbox_head, status=status, wake_at=wake_at, received=(row,)
+        )
+        match await runtime.store.commit(commit):
+            case Committed():
+                runtime.committed_elsewhere(head.row.session_id, batch)
+                return row, False
+            case AlreadyThere(there):
+                return _again(there, command)
+    raise SessionBusy(f"{head.row.session_id!r} changes all the time", hint="interrupt it first, or try again")
+
+
+async def _decided(runtime: Runtime, head: Loaded, command: Archive | Revive) -> tuple[Batch, InboxRow]:
+    """What the commit says: results that were reported are receipts, the rest of what waits is refused, and the session goes."""
+    now = max(runtime.clock.now(), head.now)
+    batch = Batch(head, checkpoints.decode(head.row.checkpoint), now=now)
+    ledger = Ledger(runtime.store, head.row.no)
+    await ledger.load()
+    waiting = await runtime.store.inbox(head.row.no) if isinstance(command, Archive) and not batch.checkpoint.archived else []
+    for row in waiting:
+        if row.kind == ReportResult.kind:
+            try:
+                await take_control(batch, ledger, waiting, decode_row(row))
+            except (LimitExceeded, StoreCorrupt) as error:
+                batch.refuse(row, Failure(code=error.code, message=str(error)))
+    for row in waiting:
+        if row.submission_id not in batch.consumed:
+            batch.refuse(row, PUT_AWAY)
+    written = batch.apply(type(command)(reason=command.reason, submission=command.submission, actor=command.actor, at=now))
+    seq = next(entry.seq for entry in written if isinstance(entry, Archived | Revived))
+    received = InboxRow(
+        submission_id=command.submission,
+        arrival=head.row.inbox_head + 1,
+        kind=command.kind,
+        at=now,
+        not_before=None,
+        actor=command.actor,
+        digest=commands.digest(command),
+        body=None,
+        consumed_seq=seq,
+        settled_seq=seq,
+    )
+    return batch, received
+
+
+def _again(earlier: InboxRow, command: Archive | Revive) -> tuple[InboxRow, bool]:
+    if earlier.digest != commands.digest(command):
+        raise SubmissionConflict(
+            f"the submission {command.submission!r} was used before with another content", hint="a new wish needs a new submission id"
+        )
+    return earlier, True
