@@ -52,10 +52,36 @@ def test_tools_are_found_by_name_and_told_in_the_order_of_declaration() -> None:
     assert agent.tools == (refund, look)
     assert agent.tool("refund") is refund
     assert agent.tool("wipe") is None
-    assert agent.specs == (
+    assert agent.specs[:2] == (
         ToolSpec(name="refund", description="Refund an order.", parameters=refund.parameters),
         ToolSpec(name="look", description="Look at an order.", parameters=look.parameters),
     )
+
+
+def test_an_agent_that_archives_long_results_offers_the_tool_that_reads_them_last() -> None:
+    agent = Agent("support", tools=[refund, look])
+
+    assert [spec.name for spec in agent.specs] == ["refund", "look", "read_result"]
+    assert agent.replace(archive=None).specs == agent.specs[:2]
+    assert agent.replace(archive=None).tool("read_result") is None
+    assert Agent("support").specs == ()
+
+
+@pytest.mark.parametrize("archive", [0, 3_999, True, 20_000.0, "20000"])
+def test_a_limit_of_results_that_is_none_is_refused(archive: object) -> None:
+    with pytest.raises(InvalidAgent, match="archive="):
+        Agent("support", archive=archive)  # type: ignore[arg-type]
+
+
+def test_a_tool_of_ones_own_cant_have_the_name_of_the_one_that_reads_results() -> None:
+    @tool(name="read_result")
+    def mine() -> str:
+        """Mine."""
+        return ""
+
+    with pytest.raises(DuplicateTool, match="read_result"):
+        Agent("support", tools=[mine])
+    assert Agent("support", tools=[mine], archive=None).tool("read_result") is mine
 
 
 def test_approval_rules_belong_to_the_agents_own_tools() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import msgspec
 
 from ..core import canonical
+from ..core.context import ARCHIVE_LEAST, READ_RESULT
 from ..core.entries import Limits
 from ..core.errors import DuplicateTool, InvalidAgent, InvalidTool, NotCanonical
 from ..models.base import Model, ModelSettings, ToolSpec
@@ -35,7 +36,8 @@ class Agent:
     several; None leaves the choice to the runtime. ``approve`` says which calls need a person: tool names, a mapping from names to
     "allow", "ask" or "deny", or a function of an `ApprovalCall`. ``approval_timeout`` is how long a question stands, in seconds; None is
     for ever. ``on_restart`` says whether a turn that a crash cut off goes on; ``on_change`` whether it may under another definition: a
-    ``compatible`` one, none but the ``same``, or ``any``.
+    ``compatible`` one, none but the ``same``, or ``any``. Of a tool's result of more than ``archive`` bytes the model sees an excerpt from
+    its first appearance on, and the built-in tool ``read_result`` brings back any part of it; None shows every result whole.
 
     Raises `InvalidAgent`, `InvalidTool` or `DuplicateTool`.
     """
@@ -50,6 +52,7 @@ class Agent:
     on_change: OnChange = "compatible"
     settings: ModelSettings = ModelSettings()  # noqa: RUF009 - immutable
     approval_timeout: float | None = None
+    archive: int | None = 20_000
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -59,6 +62,7 @@ class Agent:
         self.policy  # noqa: B018 - checks approve=
         _check_limits(self.name, self.limits)
         _check_settings(self.name, self.settings)
+        _check_archive(self.name, self.archive, self._by_name)
         for option, value, allowed in (("on_restart", self.on_restart, OnRestart), ("on_change", self.on_change, OnChange)):
             if value not in get_args(allowed):
                 raise InvalidAgent(
@@ -75,7 +79,7 @@ class Agent:
 
     def tool(self, name: str) -> Tool | None:
         """The tool of that name, or None."""
-        return self._by_name.get(name)
+        return self._offered.get(name)
 
     @cached_property
     def policy(self) -> Policy:
@@ -85,7 +89,18 @@ class Agent:
     @cached_property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools as a model is told of them, in the order of their declaration."""
-        return tuple(ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters) for tool in self.tools)
+        offered = self._offered.values()
+        return tuple(ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters) for tool in offered)
+
+    @cached_property
+    def _offered(self) -> dict[str, Tool]:
+        """Its own tools, and those that come with what it asks for."""
+        if self.archive is None or not self.tools:
+            return self._by_name
+        # It is made with pydantic, which is imported on first use.
+        from ..tools.results import read_result_tool
+
+        return {**self._by_name, READ_RESULT: read_result_tool()}
 
     @cached_property
     def _by_name(self) -> dict[str, Tool]:
@@ -129,6 +144,15 @@ def _checked_tools(name: str, tools: object) -> tuple[Tool, ...]:
             raise DuplicateTool(f"the agent {name!r} has two tools named {tool.name!r}", hint="give one of them another name=")
         seen.add(tool.name)
     return made
+
+
+def _check_archive(name: str, archive: object, tools: dict[str, Tool]) -> None:
+    if archive is None:
+        return
+    if isinstance(archive, bool) or not isinstance(archive, int) or not ARCHIVE_LEAST <= archive <= canonical.MAX_INTEGER:
+        raise InvalidAgent(f"archive={archive!r} of the agent {name!r} is no length", hint=f"bytes, at least {ARCHIVE_LEAST}, or None")
+    if READ_RESULT in tools:
+        raise DuplicateTool(f"the agent {name!r} has a tool named {READ_RESULT!r}, which archive= brings along", hint="rename it")
 
 
 def _check_limits(name: str, limits: object) -> None:

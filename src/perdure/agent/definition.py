@@ -44,6 +44,7 @@ def describe(agent: Agent) -> dict[str, Any]:
         },
         "limits": {"steps": agent.limits.steps, "tool_calls": agent.limits.tool_calls, "tokens": agent.limits.tokens},
         "settings": msgspec.to_builtins(agent.settings),
+        "archive": agent.archive,
     }
 
 
@@ -57,6 +58,8 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> tuple[str, ...]:
     sentences = [
         f"the {fact} changed from {_shown(old, fact)} to {_shown(new, fact)}" for fact in ("name", "model") if _differs(old, new, fact)
     ]
+    if _differs(old, new, "archive"):
+        sentences.append(f"the limit of results that are shown whole changed from {_shown(old, 'archive')} to {_shown(new, 'archive')}")
     sentences += [
         f"the {what} changed" for fact, what in (("instructions", "instructions"), ("output", "output type")) if _differs(old, new, fact)
     ]

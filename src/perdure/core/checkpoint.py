@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from . import canonical
+from .context import READ_RESULT
 from .entries import (
     ApprovalRequested,
     Archived,
@@ -73,6 +74,7 @@ __all__ = [
     "encode",
     "evolve",
     "fold",
+    "is_archived",
     "phase",
     "startable",
 ]
@@ -113,8 +115,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     ``ready``: an attempt ended and the next may begin, not before ``not_before``. ``unknown``: nobody knows what became of the last
     attempt, and its tool can tell. ``asking``: a person is asked. ``restarts`` and ``failures`` count attempts that ended so and were not
     the last. ``request`` is the open request's id, ``receipt`` the entry that
-    holds the result so far, ``response`` that result's digest, ``edited`` the decision that replaced the arguments. Of the plan of a
-    call that ended only kind, name and call are left.
+    holds the result so far, ``response`` that result's digest, ``archived`` whether models see only an excerpt of it, ``edited`` the
+    decision that replaced the arguments. Of the plan of a call that ended only kind, name and call are left.
     """
 
     id: str
@@ -131,6 +133,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     receipt: int = 0
     response: str = ""
     edited: int = 0
+    archived: bool = False
 
 
 class Grant(_State, frozen=True, kw_only=True):
@@ -150,6 +153,7 @@ class Turn(_State, frozen=True, kw_only=True):
     definition: str
     limits: Limits
     started: int
+    archive: int = 0
     step: int = 0
     ordinal: int = 0
     tool_calls: int = 0
@@ -350,6 +354,11 @@ def due(checkpoint: Checkpoint) -> tuple[Operation, ...]:
     return () if turn is None else tuple(item for item in turn.operations if item.status in ("started", "unknown"))
 
 
+def is_archived(turn: Turn | None, tool: str, size: int) -> bool:
+    """Whether models see only an excerpt of a response of ``size`` bytes. What reads archived results is never archived itself."""
+    return turn is not None and 0 < turn.archive < size and tool != READ_RESULT
+
+
 def calls_in(parts: Iterable[Part]) -> tuple[Call, ...]:
     """The tool calls that an answer asks for."""
     found: list[Call] = []
@@ -413,7 +422,13 @@ def _session_changed(checkpoint: Checkpoint, entry: SessionChanged) -> Checkpoin
 
 def _turn_started(checkpoint: Checkpoint, entry: TurnStarted) -> Checkpoint:
     turn = Turn(
-        id=entry.turn, submission=entry.submission, agent=entry.agent, definition=entry.definition, limits=entry.limits, started=entry.at
+        id=entry.turn,
+        submission=entry.submission,
+        agent=entry.agent,
+        definition=entry.definition,
+        limits=entry.limits,
+        started=entry.at,
+        archive=entry.archive,
     )
     return replace(checkpoint, turn=turn, agent=entry.agent, route=checkpoint.route or entry.route)
 
@@ -422,11 +437,14 @@ def _message(checkpoint: Checkpoint, entry: MessageAdded) -> Checkpoint:
     if entry.number <= checkpoint.transcript.tail:
         # It stands where the entry before it says.
         return checkpoint
-    turn = checkpoint.turn
+    turn, seen = checkpoint.turn, entry.digest
     if turn is not None:
         if entry.role == "user":
             turn = replace(turn, completing=False)
         elif entry.role == "tool":
+            if cut := [item.plan.call for item in turn.tools if item.archived]:
+                # What models see differs from what people see.
+                seen = canonical.short_digest(entry.digest, *cut)
             turn = replace(turn, operations=(), step=turn.step + 1, ordinal=0)
         elif turn.unplanned:
             turn = replace(turn, output=entry.seq)
@@ -435,7 +453,7 @@ def _message(checkpoint: Checkpoint, entry: MessageAdded) -> Checkpoint:
     return replace(
         checkpoint,
         revision=chained(checkpoint.revision, entry.digest),
-        context=chained(checkpoint.context, entry.digest),
+        context=chained(checkpoint.context, seen),
         turn=turn,
     )
 
@@ -493,7 +511,7 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
     failed = not entry.final and (entry.status == "failed" or (entry.failure is not None and entry.failure.code == "not_done"))
     changes: dict[str, Any] = {"restarts": operation.restarts + lost, "failures": operation.failures + failed}
     if entry.final:
-        changes |= _end(operation.plan, entry.seq, entry.digest)
+        changes |= _end(operation.plan, entry)
     elif entry.status == "uncertain" and operation.plan.kind == "tool":
         changes |= {"status": "unknown", "receipt": entry.seq}
     else:
@@ -501,9 +519,10 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
     return _with_operation(checkpoint, operation.id, **changes)
 
 
-def _end(plan: Plan, receipt: int, response: str) -> dict[str, Any]:
+def _end(plan: Plan, entry: OperationEnded | EffectSettled) -> dict[str, Any]:
     """What an operation becomes with its last receipt."""
-    return {"status": "ended", "receipt": receipt, "response": response, "plan": Plan(kind=plan.kind, name=plan.name, call=plan.call)}
+    left = Plan(kind=plan.kind, name=plan.name, call=plan.call)
+    return {"status": "ended", "receipt": entry.seq, "response": entry.digest, "archived": entry.archived, "plan": left}
 
 
 def _request_opened(checkpoint: Checkpoint, entry: RequestOpened) -> Checkpoint:
@@ -530,7 +549,7 @@ def _request_closed(checkpoint: Checkpoint, entry: RequestClosed) -> Checkpoint:
 
 def _settled(checkpoint: Checkpoint, entry: EffectSettled) -> Checkpoint:
     operation = checkpoint.operation(entry.operation)
-    return checkpoint if operation is None else _with_operation(checkpoint, operation.id, **_end(operation.plan, entry.seq, entry.digest))
+    return checkpoint if operation is None else _with_operation(checkpoint, operation.id, **_end(operation.plan, entry))
 
 
 def _recovered(checkpoint: Checkpoint, entry: Recovered) -> Checkpoint:
@@ -552,7 +571,7 @@ def _turn_ended(checkpoint: Checkpoint, entry: Entry) -> Checkpoint:
 
 def _redefined(checkpoint: Checkpoint, entry: DefinitionChange) -> Checkpoint:
     turn = checkpoint.turn
-    return checkpoint if turn is None else replace(checkpoint, turn=replace(turn, definition=entry.new))
+    return checkpoint if turn is None else replace(checkpoint, turn=replace(turn, definition=entry.new, archive=entry.archive))
 
 
 def _rebased(checkpoint: Checkpoint, entry: Rebased) -> Checkpoint:

@@ -211,7 +211,10 @@ class SessionChanged(Entry, frozen=True, kw_only=True):
 
 
 class TurnStarted(Entry, frozen=True, kw_only=True):
-    """A message was accepted and a turn began; its id is ``t<seq>``."""
+    """A message was accepted and a turn began; its id is ``t<seq>``.
+
+    Models see only an excerpt of results that are longer than ``archive`` bytes; 0 is no limit.
+    """
 
     kind = "turn_started"
     submission: str
@@ -219,6 +222,7 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
     definition: str
     route: str = ""
     limits: Limits = Limits()
+    archive: int = 0
 
     @property
     def turn(self) -> str:
@@ -267,7 +271,8 @@ class OperationEnded(Entry, frozen=True, kw_only=True):
     """A receipt: what an attempt came to. ``final`` says that its operation ended with it; attempt 0 never started.
 
     ``parts`` is a model's answer, or the one response to a tool call. ``partial`` is text that was still being written.
-    ``group`` is that of the route that answered; ``fallback`` is the route that the step goes on with instead.
+    ``group`` is that of the route that answered; ``fallback`` is the route that the step goes on with instead. ``archived``: models see
+    only an excerpt of the response, from its first appearance on.
     """
 
     kind = "operation_ended"
@@ -285,6 +290,7 @@ class OperationEnded(Entry, frozen=True, kw_only=True):
     model: str = ""
     group: str = ""
     fallback: str = ""
+    archived: bool = False
 
 
 class RequestOpened(Entry, tag_field="request", frozen=True, kw_only=True):
@@ -453,7 +459,10 @@ class Recovered(Entry, frozen=True, kw_only=True):
 
 
 class EffectSettled(Entry, frozen=True, kw_only=True):
-    """An effect whose outcome was uncertain is known now. ``receipt`` is the entry that said *uncertain*."""
+    """An effect whose outcome was uncertain is known now. ``receipt`` is the entry that said *uncertain*.
+
+    ``archived`` is as in a receipt.
+    """
 
     kind = "effect_settled"
     operation: str
@@ -462,6 +471,7 @@ class EffectSettled(Entry, frozen=True, kw_only=True):
     status: Literal["succeeded", "failed"]
     parts: tuple[Part, ...]
     digest: str
+    archived: bool = False
     actor: str = ""
     submission: str = ""
 
@@ -492,6 +502,7 @@ class DefinitionChange(Entry, frozen=True, kw_only=True):
     old: str
     new: str
     difference: tuple[str, ...] = ()
+    archive: int = 0
 
 
 class Rebased(Entry, frozen=True, kw_only=True):

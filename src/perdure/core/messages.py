@@ -26,6 +26,7 @@ __all__ = [
     "decode_part",
     "digest_of",
     "is_private",
+    "measured",
     "part_digest",
     "redacted_part",
     "set_aside",
@@ -158,6 +159,14 @@ def decode_part(data: bytes) -> Part:
 def part_digest(part: Part) -> str:
     """The digest of a part's canonical bytes, the same whether it is stored inline or set aside."""
     return part.digest if isinstance(part, StoredPart) else canonical.digest(canonical.encode(part))
+
+
+def measured(part: Part) -> tuple[str, int]:
+    """`part_digest`, and the length of those bytes."""
+    if isinstance(part, StoredPart):
+        return part.digest, part.size
+    data = canonical.encode(part)
+    return canonical.digest(data), len(data)
 
 
 def set_aside(part: Part) -> tuple[Part, bytes | None]:

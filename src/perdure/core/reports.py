@@ -57,6 +57,7 @@ class Accept(_Command, frozen=True, kw_only=True):
     definition: str
     route: str = ""
     limits: Limits = Limits()
+    archive: int = 0
 
 
 class RouteGiven(_Command, frozen=True, kw_only=True):
@@ -171,6 +172,7 @@ class Redefined(_Command, frozen=True, kw_only=True):
 
     new: str
     difference: tuple[str, ...]
+    archive: int = 0
 
 
 class ChangeQueue(_Command, frozen=True, kw_only=True):

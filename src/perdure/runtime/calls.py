@@ -172,7 +172,7 @@ def _granted(checkpoint: Checkpoint, plan: Plan) -> bool:
 
 
 def _unknown(agent: Agent, name: str) -> Failure:
-    known = ", ".join(tool.name for tool in agent.tools) or "none"
+    known = ", ".join(tool.name for tool in agent.specs) or "none"
     return Failure(code="unknown_tool", message=f"there is no tool {name!r}; available: {known}")
 
 

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import overload
 
-from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, OperationEnded
+from ..core.context import excerpt, handle
+from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, OperationEnded, ResponseReference
 from ..core.errors import StoreCorrupt
 from ..core.journal import Sealed, open_entry
-from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, decode_part
+from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, ToolCallResponse, decode_part
 from ..store.base import Store
 
 __all__ = ["CONTEXT_KINDS", "Context", "Fetch", "Prefix", "resolve_parts", "stored_content"]
@@ -64,10 +65,15 @@ class Prefix(Sequence[Message]):
 
 
 class Context:
-    """Messages resolved from entries. `add` takes entries that a commit is about to hold; `accept` keeps them, `forget` drops them."""
+    """Messages resolved from entries. `add` takes entries that a commit is about to hold; `accept` keeps them, `forget` drops them.
 
-    def __init__(self, fetch: Fetch) -> None:
+    ``excerpts``: as models see them, with excerpts in place of archived results.
+    """
+
+    def __init__(self, fetch: Fetch, *, excerpts: bool = False) -> None:
         self._fetch = fetch
+        self._excerpts = excerpts
+        self._archived: set[int] = set()
         self._messages: list[Message] = []
         self._receipts: dict[int, tuple[Part, ...]] = {}
         self._notes: list[Message] = []
@@ -98,6 +104,8 @@ class Context:
             match entry:
                 case OperationEnded() | EffectSettled():
                     self._receipts[entry.seq] = _whole(entry.parts, contents)
+                    if entry.archived and self._excerpts:
+                        self._archived.add(entry.seq)
                 case MessageAdded():
                     self._append(self._message(entry, contents))
                 case NoteAdded():
@@ -109,6 +117,7 @@ class Context:
         self._mark = (len(self._messages), tuple(self._notes), self._count)
         if not (self._messages and self._messages[-1].tool_calls):
             self._receipts.clear()
+            self._archived.clear()
 
     def forget(self) -> None:
         """Forget what was added since the last `accept`: its commit failed."""
@@ -161,7 +170,7 @@ class Context:
             elif entry.role == "assistant":
                 parts = self._receipts[entry.receipt]
             else:
-                parts = tuple(part for response in entry.responses for part in self._receipts[response.receipt])
+                parts = tuple(part for index, response in enumerate(entry.responses) for part in self._response(entry, index, response))
         except KeyError as missing:
             raise StoreCorrupt(
                 f"entry {missing}, which message {entry.seq} refers to, is missing", hint="run `perdure verify`"
@@ -175,6 +184,13 @@ class Context:
             submission=entry.submission,
             author=entry.author,
         )
+
+    def _response(self, entry: MessageAdded, index: int, response: ResponseReference) -> tuple[Part, ...]:
+        parts = self._receipts[response.receipt]
+        if response.receipt not in self._archived:
+            return parts
+        name = handle(entry.number, index)
+        return tuple(excerpt(part, name) if isinstance(part, ToolCallResponse) else part for part in parts)
 
 
 def _opened(rows: Iterable[Sealed]) -> tuple[list[Entry], set[str]]:

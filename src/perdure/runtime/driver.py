@@ -56,6 +56,7 @@ from .batch import Batch, parked
 from .calls import Calls, Ruling
 from .context import CONTEXT_KINDS, Context, stored_content
 from .control import decode_row, is_control, promote_steers, take_control
+from .excerpts import read_archived
 from .ledger import Ledger
 from .perform import Outcome, Performer
 from .work import Work
@@ -110,7 +111,7 @@ class Driver:
             _content(canonical.encode(agent.specs)),
             _content(canonical.encode(agent.settings)),
         )
-        self._context = Context(self._blob)
+        self._context = Context(self._blob, excerpts=True)
         self._noted = Metadata()
         self._read_to = 0
         self._added = 0
@@ -140,6 +141,7 @@ class Driver:
             wake=self._wake.set,
             keep=runtime.keep,
             late=self._late,
+            archived=self._read_archived,
         )
         self._rulings: dict[str, Ruling] = {}
         self._unfit: dict[str, Failure] = {}
@@ -387,6 +389,10 @@ class Driver:
                     return blob.data
         return await stored_content(self.store, self.checkpoint.root, digest)
 
+    async def _read_archived(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        assert self.head is not None
+        return await read_archived(self.store, self.head.row.no, self._blob, arguments)
+
     # ------------------------------------------------------------------------------------------------------------ deciding
 
     async def _decide(self) -> tuple[Batch, Claim | None]:
@@ -472,7 +478,7 @@ class Driver:
                 difference=changed,
                 reasons=reasons,
             )
-        batch.apply(Redefined(new=self._described.digest, difference=changed, at=batch.now))
+        batch.apply(Redefined(new=self._described.digest, difference=changed, archive=self.agent.archive or 0, at=batch.now))
         self._keep(batch, self._described)
 
     async def _sync(self, batch: Batch) -> None:
@@ -542,6 +548,7 @@ class Driver:
             definition=self._described.digest,
             route=self.given_route or self.router.default,
             limits=self.agent.limits,
+            archive=self.agent.archive or 0,
             at=now,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from copy import deepcopy
 from typing import Any, TypeAlias, get_args
@@ -221,6 +221,21 @@ class Performer:
                 running.late.add_done_callback(lambda ended: self._ended_late(operation, ended))
             return self.stopped(operation, stopped), ()
         return self._ended(operation, tool, ended)
+
+    async def read(
+        self, operation: Operation, tool: Tool, arguments: Any, archived: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+    ) -> Outcome:
+        """A call of the tool that reads archived results. An error of the store is raised: it says nothing about the call."""
+        try:
+            bound = tool.check(arguments)
+            return self._responded(operation, "succeeded", await archived(bound.kwargs), is_error=False)
+        except asyncio.CancelledError:
+            return self.stopped(operation, Failure(code="interrupted", message="interrupted")), ()
+        except ArgumentsInvalid as error:
+            return self._responded(operation, "failed", said(error, None), is_error=True, failure=Failure(code="invalid_arguments"))
+        except ToolError as error:
+            failure = Failure(code="tool_error", message=said(error))
+            return self._responded(operation, "failed", said(error, None), is_error=True, failure=failure)
 
     CANCEL_GRACE = 5.0
     """How long a cancelled async tool may take to let go (seconds)."""

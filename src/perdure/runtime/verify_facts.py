@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from ..core import commands, ids
-from ..core.checkpoint import Checkpoint, Operation, Turn
+from ..core.checkpoint import Checkpoint, Operation, Turn, is_archived
 from ..core.commands import (
     AddNote,
     Answer,
@@ -52,7 +52,7 @@ from ..core.entries import (
     TurnEnded,
     TurnStarted,
 )
-from ..core.messages import ToolCallResponse, digest_of, part_digest, visible
+from ..core.messages import ToolCallResponse, digest_of, measured, part_digest, visible
 from ..store.base import InboxRow
 
 __all__ = ["TERMINALS", "companion", "consumes", "consumption", "inconsistencies", "references"]
@@ -115,9 +115,14 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
         case OperationStarted() if turn is not None:
             yield from _started(before, turn, entry)
         case OperationEnded() if turn is not None:
-            yield from _ended(turn.operation(entry.operation), entry)
-        case EffectSettled() if entry.digest != part_digest(entry.parts[0]):
-            yield "the digest is not that of its result"
+            yield from _ended(turn, turn.operation(entry.operation), entry)
+        case EffectSettled():
+            digest, size = measured(entry.parts[0])
+            item = before.operation(entry.operation)
+            if entry.digest != digest:
+                yield "the digest is not that of its result"
+            if entry.archived != (item is not None and is_archived(turn, item.plan.name, size)):
+                yield "whether models see all of its result doesn't follow from its length"
         case RequestOpened() if turn is not None:
             yield from _opened(turn.operation(entry.operation), entry)
         case RequestClosed() if turn is not None:
@@ -179,7 +184,7 @@ def _started(before: Checkpoint, turn: Turn, entry: OperationStarted) -> Iterato
             yield "the request's context is not the one that stands before it"
 
 
-def _ended(operation: Operation | None, entry: OperationEnded) -> Iterator[str]:
+def _ended(turn: Turn, operation: Operation | None, entry: OperationEnded) -> Iterator[str]:
     if operation is None or operation.status == "ended":
         yield f"no operation {entry.operation} is open"
         return
@@ -188,7 +193,9 @@ def _ended(operation: Operation | None, entry: OperationEnded) -> Iterator[str]:
     if operation.plan.kind == "model":
         digest = digest_of("assistant", map(part_digest, visible(entry.parts))) if entry.status == "succeeded" else ""
     else:
-        digest = part_digest(entry.parts[0]) if entry.parts else ""
+        digest, size = measured(entry.parts[0]) if entry.parts else ("", 0)
+        if entry.archived != is_archived(turn, operation.plan.name, size):
+            yield "whether models see all of its result doesn't follow from its length"
     if entry.digest != digest:
         yield "the digest is not that of its result"
 

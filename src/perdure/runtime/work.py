@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from ..agent import Agent
 from ..core.checkpoint import Checkpoint, Operation, due
+from ..core.context import READ_RESULT
 from ..core.entries import Failure
 from ..core.errors import StoreError
 from ..core.messages import StoredPart, ToolCallResponse, decode_part
@@ -28,6 +29,7 @@ LETTING_GO_SECONDS = 10.0
 """How long what was cancelled may take to end before nobody waits for it any more."""
 
 Late: TypeAlias = Callable[[str, int, Any, bool], None]
+Archived: TypeAlias = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 _log = logging.getLogger("perdure.runtime")
 
@@ -41,8 +43,9 @@ class Work:
     """Makes what runs here what the checkpoint says should run. What ended stands in ``reports`` until it is committed.
 
     ``requests`` are the model requests of operations that were prepared here. ``wake`` is called whenever something ended; ``keep`` gets
-    the tasks that nobody here waits for any more, and ``late`` results that only another commit can take. ``error`` is the store's
-    that kept something from being done: no outcome of what was to be done, but the end of whoever drives this.
+    the tasks that nobody here waits for any more, and ``late`` results that only another commit can take; ``archived`` answers calls of
+    the built-in tool that reads archived results. ``error`` is the store's that kept something from being done: no outcome of what was to
+    be done, but the end of whoever drives this.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Work:
         wake: Callable[[], None],
         keep: Callable[[asyncio.Task[Any]], None],
         late: Late,
+        archived: Archived,
     ) -> None:
         self.reports: list[Outcome] = []
         self.error: StoreError | None = None
@@ -68,6 +72,7 @@ class Work:
         self._wake = wake
         self._keep = keep
         self._late = late
+        self._archived = archived
         self._fence = 0
         self._doing: dict[tuple[str, int, str], _Doing] = {}
 
@@ -120,7 +125,10 @@ class Work:
         if tool is None:
             failure = Failure(code="unknown_tool", message=f"there is no tool {name!r} any more")
             return msgspec.structs.replace(self._performer.stopped(item, failure, began=False), status="failed"), ()
-        return await self._performer.tool(item, self._agent, tool, await self._calls.arguments(item, self._ledger))
+        arguments = await self._calls.arguments(item, self._ledger)
+        if name == READ_RESULT and self._agent.archive is not None:
+            return await self._performer.read(item, tool, arguments, self._archived)
+        return await self._performer.tool(item, self._agent, tool, arguments)
 
     async def _reconcile(self, item: Operation) -> Outcome:
         tool = self._agent.tool(item.plan.name)

@@ -277,7 +277,7 @@ async def test_large_arguments_and_results_are_kept_whole_outside_the_journal(ru
         seen.append(request)
         return Reply(tool_calls=[ToolCall("echo", {"text": large})]) if request.step == 0 else Reply("ok")
 
-    await runtime.run(Agent("a", model=FunctionModel(answer), tools=[echo]), "go", session="s")
+    await runtime.run(Agent("a", model=FunctionModel(answer), tools=[echo], archive=None), "go", session="s")
     assert seen[1].messages[1].tool_calls[0].arguments == {"text": large}
     assert seen[1].messages[2].parts[0].response == large
     rows = await runtime.store.entries(1)

@@ -304,6 +304,7 @@ def working(arguments: Any) -> tuple[Work, asyncio.Event]:
         wake=woken.set,
         keep=lambda _: None,
         late=lambda *_: None,
+        archived=cast("Any", None),
     )
     return work, woken
 

@@ -194,6 +194,29 @@ def stored_part() -> Scenario:
     return Scenario(name="parts that are set aside", agent=agent, script=script)
 
 
+def archived_result() -> Scenario:
+    """The model sees an excerpt, and reads on; a call that was cut off has nothing to read."""
+
+    def agent(world: World) -> Agent:
+        @tool(effect="pure")
+        async def fetch(ctx: ToolContext, length: int) -> str:
+            await world.act(ctx, "fetch", length, effect="pure")
+            return "0123456789" * (length // 10)
+
+        def reading(request: ModelRequest) -> Reply:
+            [shown] = [part.response for part in request.messages[-1].parts if isinstance(part, ToolCallResponse)]
+            assert len(shown) < 4_000
+            return asks(call("read_result", handle="3.0", offset=20_000, length=20))
+
+        def told(request: ModelRequest) -> Reply:
+            [shown] = [part.response for part in request.messages[-1].parts if isinstance(part, ToolCallResponse)]
+            return says(shown["text"])
+
+        return Agent("a", model=world.model([asks(call("fetch", length=50_000)), reading, told]), tools=[fetch])
+
+    return Scenario(name="archived result", agent=agent, script=one_question, commits=6, sends=1)
+
+
 # --------------------------------------------------------------------------------------------------------------- approvals
 
 
@@ -889,4 +912,5 @@ ALL: tuple[Callable[[], Scenario], ...] = (
     late_receipt,
     archived_and_revived,
     deleted,
+    archived_result,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..checkpoint import Operation
+from ..checkpoint import Operation, is_archived
 from ..commands import Answer, ReportResult
 from ..draft import Draft
 from ..entries import (
@@ -23,7 +23,7 @@ from ..entries import (
     UncertainRequested,
 )
 from ..ids import request_id
-from ..messages import Part, ToolCallResponse, digest_of, part_digest
+from ..messages import Part, ToolCallResponse, digest_of, measured
 
 UNKNOWN_LIVE = "execution interrupted; result unknown"
 UNKNOWN_AFTER_RESTART = "execution interrupted; result unknown after restart"
@@ -52,15 +52,17 @@ def end_call(
     retry_at: int = 0,
 ) -> None:
     """A receipt of a tool call, with the one response that the model will read; of its latest attempt, unless ``attempt`` names another."""
+    digest, size = measured(parts[0]) if parts else ("", 0)
     ended = OperationEnded(
         operation=operation.id,
         attempt=operation.attempt if attempt is None else attempt,
         status=status,
         final=final,
         parts=parts,
-        digest=part_digest(parts[0]) if parts else "",
+        digest=digest,
         failure=failure,
         retry_at=retry_at,
+        archived=is_archived(draft.checkpoint.turn, operation.plan.name, size),
     )
     draft.write(ended, at)
 
@@ -117,13 +119,16 @@ def end_crash_loop(draft: Draft, operation: Operation, at: int) -> None:
 
 
 def settle(draft: Draft, operation: str, attempt: int, receipt: int, parts: tuple[Part, ...], command: Answer | ReportResult) -> None:
+    digest, size = measured(parts[0])
+    item = draft.operation(operation)
     settled = EffectSettled(
         operation=operation,
         attempt=attempt,
         receipt=receipt,
         status="failed" if command.is_error else "succeeded",
         parts=parts,
-        digest=part_digest(parts[0]),
+        digest=digest,
+        archived=item is not None and is_archived(draft.checkpoint.turn, item.plan.name, size),
         actor=command.actor,
         submission=command.submission,
     )

@@ -26,7 +26,12 @@ def start_turn(draft: Draft, command: Accept) -> None:
     post = command.post
     draft.write(
         TurnStarted(
-            submission=post.submission, agent=command.agent, definition=command.definition, route=command.route, limits=command.limits
+            submission=post.submission,
+            agent=command.agent,
+            definition=command.definition,
+            route=command.route,
+            limits=command.limits,
+            archive=command.archive,
         ),
         command.at,
     )
@@ -95,4 +100,7 @@ def finish(draft: Draft, command: Finish) -> None:
 
 def redefine(draft: Draft, command: Redefined) -> None:
     turn = draft.turn
-    draft.write(DefinitionChange(agent=turn.agent, old=turn.definition, new=command.new, difference=command.difference), command.at)
+    changed = DefinitionChange(
+        agent=turn.agent, old=turn.definition, new=command.new, difference=command.difference, archive=command.archive
+    )
+    draft.write(changed, command.at)

@@ -1,0 +1,39 @@
+"""What archived results hold, brought back from the journal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core.context import handle_of, slice_of
+from ..core.entries import EffectSettled, MessageAdded, OperationEnded
+from ..core.journal import open_entry
+from ..core.messages import ToolCallResponse
+from ..store.base import Store
+from ..tools.tool import ToolError
+from .context import Fetch, resolve_parts
+
+__all__ = ["find_message", "read_archived"]
+
+
+async def find_message(store: Store, no: int, number: int) -> MessageAdded | None:
+    """A session's message by its number."""
+    seq = await store.seek(no, number)
+    rows = [] if not number or seq is None else await store.entries(no, after=seq - 1, before=seq + 1)
+    entry = open_entry(rows[0]) if rows else None
+    return entry if isinstance(entry, MessageAdded) and entry.number == number else None
+
+
+async def read_archived(store: Store, no: int, fetch: Fetch, arguments: dict[str, Any]) -> dict[str, Any]:
+    """What a call of the tool that reads archived results returns. Raises `ToolError` where its handle names nothing, and `StoreError`."""
+    named = handle_of(arguments["handle"])
+    message = await find_message(store, no, named[0]) if named is not None else None
+    if named is None or message is None or message.role != "tool" or named[1] >= len(message.responses):
+        raise ToolError(f"there is no result {arguments['handle']!r}; an excerpt says what its result is called, such as 12.0")
+    receipt = message.responses[named[1]].receipt
+    rows = await store.entries(no, after=receipt - 1, before=receipt + 1)
+    entry = open_entry(rows[0]) if rows else None
+    parts = await resolve_parts(entry.parts, fetch) if isinstance(entry, OperationEnded | EffectSettled) else ()
+    response = next((part for part in parts if isinstance(part, ToolCallResponse)), None)
+    if response is None:
+        raise ToolError(f"the result {arguments['handle']!r} is gone")
+    return slice_of(response.response, arguments["offset"], arguments["length"])
