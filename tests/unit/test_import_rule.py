@@ -162,7 +162,7 @@ def test_importing_perdure_loads_no_sdk_no_schema_library_no_http_client_no_data
     tops = {name.split(".")[0] for name in loaded}
 
     assert "perdure" in tops
-    unwanted = {"openai", "anthropic", "pydantic", "pydantic_core", "apsw", "sqlite3", "rich", "psycopg", "asyncpg"}
+    unwanted = {"openai", "anthropic", "pydantic", "pydantic_core", "apsw", "sqlite3", "rich", "prompt_toolkit", "psycopg", "asyncpg"}
     unwanted |= {"httpx", "httpcore", "h11", "h2", "aiohttp", "requests", "urllib3", "websockets", "mcp"}
     assert tops & unwanted == set()
     assert loaded & {"http.client", "urllib.request"} == set()

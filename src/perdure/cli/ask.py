@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ..runtime.sessions import Request
 from .hints import command
-from .keyboard import Keyboard
 from .screen import Screen
 from .text import moment, value
 
-__all__ = ["Decided", "ask", "commands_for", "explain", "how_to_answer"]
+__all__ = ["Decided", "Lines", "ask", "commands_for", "explain", "how_to_answer"]
 
 
 Misfit: TypeAlias = Callable[[str, dict[str, Any]], str]
 """Why a tool of that name can't be called with these arguments; empty if it can, or if nobody here knows."""
+
+
+class Lines(Protocol):
+    """Whoever gives lines: a keyboard, or a terminal with a conversation on it."""
+
+    async def line(self, label: str = "", default: str = "") -> str | None:
+        """Ask for one; None when there are no more. ``default`` stands there to be changed, where that can be shown."""
 
 
 class Decided(NamedTuple):
@@ -81,15 +87,14 @@ def how_to_answer(screen: Screen, session_id: str, request: Request, db: str) ->
         screen.advice("  ", line, (f"   # {what}", "dim"))
 
 
-async def ask(screen: Screen, keyboard: Keyboard, request: Request, misfit: Misfit) -> Decided | None:
+async def ask(screen: Screen, keyboard: Lines, request: Request, misfit: Misfit) -> Decided | None:
     """Ask on the terminal until the answer can be used; ``misfit`` says what is wrong with edited arguments. None: nobody is there."""
     explain(screen.advice, request)
     uncertain = request.kind == "uncertain"
     approving = "[a]pprove  [g]rant for the session  [d]eny  [e]dit  a[b]ort"
     keys = "[s]ettle  [f]ailed  [r]etry  [l]eave unknown  a[b]ort" if uncertain else approving
     while True:
-        screen.text(f"{keys} > ", "bold")
-        line = await keyboard.line()
+        line = await keyboard.line(f"{keys} > ")
         if line is None:
             screen.text("\n")
             return None
@@ -99,16 +104,17 @@ async def ask(screen: Screen, keyboard: Keyboard, request: Request, misfit: Misf
             return decided
 
 
-async def _approval(screen: Screen, keyboard: Keyboard, request: Request, word: str, misfit: Misfit) -> Decided | None:
+async def _approval(screen: Screen, keyboard: Lines, request: Request, word: str, misfit: Misfit) -> Decided | None:
     if word in ("a", "approve", "y", "yes"):
         return Decided("approve", {})
     if word in ("g", "grant", "always"):
         return Decided("grant", {})
     if word in ("d", "deny", "n", "no"):
-        return Decided("deny", {"reason": await _words(screen, keyboard, "reason (the model reads it; may be empty)")})
+        return Decided("deny", {"reason": await _words(keyboard, "reason (the model reads it; may be empty)")})
     if word in ("e", "edit"):
-        screen.note("now: ", json.dumps(request.arguments, ensure_ascii=False))
-        while (edited := await _json(screen, keyboard, "new arguments, as JSON (empty: leave them)")) is not None:
+        now = json.dumps(request.arguments, ensure_ascii=False)
+        screen.note("now: ", now)
+        while (edited := await _json(screen, keyboard, "new arguments, as JSON (empty: leave them)", now)) is not None:
             if not isinstance(edited, dict):
                 screen.note(("arguments are an object: {…}", "yellow"))
             elif wrong := misfit(request.name, edited):
@@ -119,11 +125,11 @@ async def _approval(screen: Screen, keyboard: Keyboard, request: Request, word: 
     return _abort(screen, word)
 
 
-async def _uncertain(screen: Screen, keyboard: Keyboard, word: str) -> Decided | None:
+async def _uncertain(screen: Screen, keyboard: Lines, word: str) -> Decided | None:
     if word in ("s", "settle"):
         return Decided("settle", {"result": await _json(screen, keyboard, "what it returned, as JSON (empty: null)")})
     if word in ("f", "failed"):
-        return Decided("settle", {"result": await _words(screen, keyboard, "how it failed"), "is_error": True})
+        return Decided("settle", {"result": await _words(keyboard, "how it failed"), "is_error": True})
     if word in ("r", "retry"):
         return Decided("retry", {})
     if word in ("l", "leave", "d", "deny"):
@@ -139,14 +145,13 @@ def _abort(screen: Screen, word: str) -> Decided | None:
     return None
 
 
-async def _words(screen: Screen, keyboard: Keyboard, what: str) -> str:
-    screen.text(f"{what} > ", "bold")
-    return (await keyboard.line() or "").strip()
+async def _words(keyboard: Lines, what: str, default: str = "") -> str:
+    return (await keyboard.line(f"{what} > ", default) or "").strip()
 
 
-async def _json(screen: Screen, keyboard: Keyboard, what: str) -> Any:
+async def _json(screen: Screen, keyboard: Lines, what: str, default: str = "") -> Any:
     while True:
-        text = await _words(screen, keyboard, what)
+        text = await _words(keyboard, what, default)
         if not text:
             return None
         try:

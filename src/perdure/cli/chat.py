@@ -5,27 +5,32 @@ from __future__ import annotations
 import argparse
 import asyncio
 import uuid
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
+from functools import partial
 from typing import Any, TypeVar
 
 from ..agent import Agent
-from ..core.entries import Identity, TurnEnded, TurnStarted
-from ..core.errors import SessionNotFound, UsageError
+from ..core.entries import Identity, MessageAdded, QueueChanged, TurnEnded, TurnStarted
+from ..core.errors import Refused, SessionNotFound, UsageError
 from ..core.messages import Message, Text, ToolCall, ToolCallResponse
 from ..core.rules.endings import UNKNOWN_AFTER_RESTART, UNKNOWN_LIVE
 from ..runtime.feed import Event
 from ..runtime.runtime import Runtime
 from ..runtime.session import Session
 from .agents import ad_hoc, belongs, load
+from .ask import Lines
 from .exits import OK
 from .follow import Follower, Left
 from .keyboard import Keyboard
-from .live import called, outcome_mark
+from .live import Progress, called, outcome_mark
 from .opening import opened
+from .output import results
 from .screen import Screen
-from .text import value
+from .text import counted, value
+from .workspace import with_workspace
 
-__all__ = ["chat", "show_message"]
+__all__ = ["Talk", "chat", "check_agent", "show_message"]
 
 T = TypeVar("T")
 
@@ -38,71 +43,141 @@ def chat(arguments: argparse.Namespace) -> int:
     if arguments.agent is None and arguments.model is None:
         raise UsageError("chat needs an agent", hint="perdure chat module:agent, or --model openai:…")
     agent = load(arguments.agent, model=arguments.model) if arguments.agent else ad_hoc(arguments.model)
-    return asyncio.run(_chat(arguments, agent))
+    return asyncio.run(_chat(arguments, with_workspace(agent, arguments.workspace, arguments.sandbox)))
 
 
 async def _chat(arguments: argparse.Namespace, agent: Agent) -> int:
+    session_id: str | None = arguments.session or uuid.uuid4().hex[:12]
     screen = Screen()
-    # Here the conversation is the result.
-    screen.notes = screen.out
-    session_id = arguments.session or uuid.uuid4().hex[:12]
     code = OK
-    try:
-        async with opened(arguments, create=True) as runtime:
-            await _show_earlier(runtime, screen, session_id, agent)
-            identity = Identity(owner=arguments.owner) if arguments.owner else None
-            talk = _Talk(Follower(runtime, session_id, screen, db=arguments.db, agent=agent, named=arguments.agent or ""))
-            async with talk.follower, runtime.session(session_id, agent, identity=identity) as handle:
-                await talk.run(handle)
-    except Left as left:
-        code = left.code
-    screen.note((f"the session is kept: --session {session_id}", "dim"))
+    async with AsyncExitStack() as stack:
+        begin = _on_a_terminal(stack) if screen.interactive and screen.live else partial(Talk, screen=screen)
+        runtime = await stack.enter_async_context(opened(arguments, create=True))
+        try:
+            while session_id is not None:
+                arguments.session = session_id
+                await check_agent(runtime, session_id, agent)
+                session_id = await begin(runtime, session_id, agent, arguments).run()
+        except Left as left:
+            code = left.code
+    screen.note((f"the session is kept: --session {arguments.session}", "dim"))
     return code
 
 
-class _Talk:
-    """A person's lines in turn with the agent's turns."""
+def _on_a_terminal(stack: AsyncExitStack) -> Callable[..., Talk]:
+    """Only a real terminal needs what draws on it."""
+    from .terminal import Terminal
+    from .typed import TypedTalk
 
-    def __init__(self, follower: Follower) -> None:
-        self.follower = follower
-        self.screen = follower.screen
-        self.keyboard = follower.keyboard or Keyboard()
+    return partial(TypedTalk, terminal=stack.enter_context(Terminal.opened(results())))
+
+
+async def check_agent(runtime: Runtime, session_id: str, agent: Agent, *, must_exist: bool = False) -> None:
+    """Raises `UnknownAgent` where the session is another agent's: its calls and its turn are not for this one."""
+    try:
+        info = await runtime.sessions.info(session_id)
+    except SessionNotFound as error:
+        if must_exist or type(error) is not SessionNotFound or "deleted" in error.message:
+            raise
+        return
+    belongs(info, [agent])
+
+
+class Talk:
+    """A person's lines in turn with the agent's turns: a line is read whenever no turn runs."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        session_id: str,
+        agent: Agent,
+        arguments: argparse.Namespace,
+        *,
+        screen: Screen,
+        keyboard: Lines | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        # Here the conversation is the result.
+        screen.notes = screen.out
+        self.runtime = runtime
+        self.session_id = session_id
+        self.agent = agent
+        self.screen = screen
+        self.identity = Identity(owner=arguments.owner) if arguments.owner else None
+        self.keyboard: Lines = keyboard or Keyboard(screen)
+        self.follower = Follower(
+            runtime, session_id, screen, db=arguments.db, agent=agent, named=arguments.agent or "", keyboard=keyboard, progress=progress
+        )
+        self.follower.refused = lambda error: screen.note((str(error), "red"))
         self.free = asyncio.Event()
-        self.waiting: set[str] = set()
-
-    async def run(self, handle: Session) -> None:
-        """Watch all the time; read a line whenever no turn runs."""
-        await self._find_out(handle)
-        watching = asyncio.ensure_future(self.follower.watch(handle, self._never, after=self.after))
-        try:
-            while True:
-                await self._first(self.free.wait(), watching)
-                self.follower.idle_interrupt = self._prompt_again
-                self._prompt()
-                line = await self._first(self.keyboard.line(), watching)
-                self.follower.idle_interrupt = None
-                if line is None:
-                    self.screen.text("\n")
-                    return
-                if not line.strip():
-                    continue
-                self.follower.interrupted = False
-                submission = uuid.uuid4().hex
-                self.follower.own.add(submission)
-                self.waiting.add(submission)
-                self.free.clear()
-                await handle.send(line, submission=submission)
-        finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
-
-    async def _find_out(self, handle: Session) -> None:
-        """Whether a turn of an earlier conversation is still to be ended."""
+        self.waiting: dict[str, str] = {}
         self.after: int | None = None
-        runtime, session_id = self.follower.runtime, self.follower.session_id
+        self.next_session: str | None = None
+
+    async def run(self) -> str | None:
+        """Talk until somebody leaves; returns the session to go on with, if it is another one."""
+        await self.show_earlier()
+        async with self.follower, self.runtime.session(self.session_id, self.agent, identity=self.identity) as handle:
+            await self._find_out()
+            watching = asyncio.ensure_future(self.follower.watch(handle, self._saw, after=self.after))
+            try:
+                async with aclosing(self.lines(watching)) as lines:
+                    async for line in lines:
+                        await self.take(handle, line)
+                        if self.next_session is not None:
+                            return self.next_session
+            finally:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+        return None
+
+    async def lines(self, watching: asyncio.Future[Any]) -> AsyncGenerator[str, None]:
+        """What the person says, one line after another."""
+        while True:
+            await self.first(self.free.wait(), watching)
+            self.follower.idle_interrupt = self._prompt_again
+            line = await self.first(self.keyboard.line(self._prompt()), watching)
+            self.follower.idle_interrupt = None
+            if line is None:
+                self.screen.text("\n")
+                return
+            if line.strip():
+                yield line
+
+    async def take(self, handle: Session, line: str) -> None:
+        """Do what a line says."""
+        await self.send(handle, line)
+
+    async def send(self, handle: Session, text: str, **options: Any) -> None:
+        """Send a message, and say so if it can't be."""
+        self.follower.interrupted = False
+        submission = uuid.uuid4().hex
+        self.follower.own.add(submission)
+        self.waiting[submission] = text
+        self.free.clear()
         try:
-            info = await runtime.sessions.info(session_id)
-            turn = (await runtime.sessions.checkpoint(session_id)).turn
+            await handle.send(text, submission=submission, **options)
+        except Refused as error:
+            self.waiting.pop(submission)
+            self._look_free()
+            self.screen.note((f"not sent: {error}", "red"))
+
+    async def show_earlier(self) -> None:
+        """The end of what was said before."""
+        try:
+            messages = await self.runtime.sessions.history(self.session_id, limit=EARLIER)
+        except SessionNotFound:
+            return
+        if messages and messages[0].position:
+            self.screen.note((f"… {counted(messages[0].position, 'earlier message')}: perdure show {self.session_id}", "dim"))
+        for message in messages:
+            show_message(self.screen, message)
+
+    async def _find_out(self) -> None:
+        """Whether a turn of an earlier conversation is still to be ended."""
+        try:
+            info = await self.runtime.sessions.info(self.session_id)
+            turn = (await self.runtime.sessions.checkpoint(self.session_id)).turn
         except SessionNotFound:
             self.free.set()
             return
@@ -113,7 +188,7 @@ class _Talk:
             self.screen.note(("the last turn is not over; it goes on", "yellow"))
 
     @staticmethod
-    async def _first(wanted: Coroutine[Any, Any, T], watching: asyncio.Future[Any]) -> T:
+    async def first(wanted: Awaitable[T], watching: asyncio.Future[Any]) -> T:
         """What is waited for, unless the watching ends first, which only an error makes it do."""
         task = asyncio.ensure_future(wanted)
         try:
@@ -125,36 +200,31 @@ class _Talk:
         finally:
             task.cancel()
 
-    def _never(self, event: Event) -> bool:
+    def _saw(self, event: Event) -> bool:
         match event:
             case TurnStarted():
                 self.free.clear()
+                self.waiting.pop(event.submission, None)
+            case MessageAdded(role="user"):
+                self.waiting.pop(event.submission, None)
+            case QueueChanged(change="withdrawn"):
+                self.waiting.pop(event.submission, None)
             case TurnEnded():
-                self.waiting.discard(event.submission)
                 self.follower.interrupted = False
-                if not self.waiting:
-                    self.free.set()
+                self._look_free()
         return False
 
-    def _prompt(self) -> None:
-        if self.screen.interactive:
-            self.screen.text("> ", "bold cyan")
+    def _look_free(self) -> None:
+        if not self.waiting and self.follower.turn is None:
+            self.free.set()
+
+    def _prompt(self) -> str:
+        return "> " if self.screen.interactive else ""
 
     def _prompt_again(self) -> None:
         self.screen.text("\n(Ctrl-D leaves)\n", "dim")
-        self._prompt()
-
-
-async def _show_earlier(runtime: Runtime, screen: Screen, session_id: str, agent: Agent) -> None:
-    try:
-        belongs(await runtime.sessions.info(session_id), [agent])
-        messages = await runtime.sessions.history(session_id, limit=EARLIER)
-    except SessionNotFound:
-        return
-    if messages and messages[0].position:
-        screen.note((f"… {messages[0].position} earlier messages: perdure show {session_id}", "dim"))
-    for message in messages:
-        show_message(screen, message)
+        if self.screen.interactive:
+            self.screen.text("> ", "bold cyan")
 
 
 def show_message(screen: Screen, message: Message) -> None:

@@ -29,7 +29,7 @@ from ..runtime.calls import misfit
 from ..runtime.feed import Event
 from ..runtime.runtime import Runtime
 from ..runtime.session import Session
-from .ask import ask, how_to_answer
+from .ask import Lines, ask, how_to_answer
 from .exits import INTERRUPTED, TERMINATED, WAITING
 from .hints import command, resume_command
 from .keyboard import Keyboard
@@ -70,6 +70,8 @@ class Follower:
         named: str = "",
         wait: bool = True,
         answers: bool = True,
+        keyboard: Lines | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.runtime = runtime
         self.session_id = session_id
@@ -78,13 +80,14 @@ class Follower:
         self.agent = agent
         self.named = named
         self.wait = wait
-        self.own: set[str] = set()
-        self.progress = Progress(screen, own=self.own, answers=answers)
-        self.keyboard = Keyboard() if screen.interactive and wait else None
+        self.progress = progress or Progress(screen, answers=answers)
+        self.own = self.progress.own
+        self.keyboard: Lines | None = keyboard or (Keyboard(screen) if screen.interactive and wait else None)
         self.turn: TurnStarted | None = None
         self.interrupted = False
         self.stopped = False
         self.idle_interrupt: Callable[[], None] | None = None
+        self.refused: Callable[[PerdureError], None] = _raise
         self._open: dict[str, RequestOpened] = {}
         self._unknown: dict[str, str] = {}
         self._told: set[str] = set()
@@ -96,7 +99,7 @@ class Follower:
     async def __aenter__(self) -> Follower:
         self._main = asyncio.current_task()
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self._on_interrupt)
+        loop.add_signal_handler(signal.SIGINT, self.on_interrupt)
         loop.add_signal_handler(signal.SIGTERM, self._leave, TERMINATED)
         return self
 
@@ -112,7 +115,8 @@ class Follower:
 
     # ------------------------------------------------------------------------------------------------------------- signals
 
-    def _on_interrupt(self) -> None:
+    def on_interrupt(self) -> None:
+        """Ctrl-C: the turn first, and if that was said already, this process."""
         if self.interrupted:
             self._leave_at_once()
         if self.turn is None:
@@ -185,9 +189,9 @@ class Follower:
             case RequestClosed():
                 self._open.pop(event.request_id, None)
             case QueueChanged(change="withdrawn") if event.submission in self.own:
-                raise SubmissionRejected("the message was withdrawn before it was delivered", reason="withdrawn")
+                self.refused(SubmissionRejected("the message was withdrawn before it was delivered", reason="withdrawn"))
             case SubmissionRefused() if event.submission in self.own:
-                raise SubmissionRejected(event.failure.message, hint="nothing was done", reason=event.failure.code)
+                self.refused(SubmissionRejected(event.failure.message, hint="nothing was done", reason=event.failure.code))
 
     def _say_unknown(self) -> None:
         """A turn that is over leaves behind what nobody knows the outcome of; somebody may learn it later."""
@@ -251,3 +255,7 @@ class Follower:
         self._open.pop(name, None)
         self._asking = None
         self._ask_next()
+
+
+def _raise(error: PerdureError) -> None:
+    raise error

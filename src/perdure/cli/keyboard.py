@@ -6,19 +6,24 @@ import asyncio
 import os
 import sys
 
+from .screen import Screen
+
 __all__ = ["Keyboard"]
 
 
 class Keyboard:
     """Standard input, a line at a time. Waiting for one can be cancelled: what was typed stays in the terminal."""
 
-    def __init__(self) -> None:
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
         self._fd = sys.stdin.fileno()
         self._rest = b""
         self._over = False
 
-    async def line(self) -> str | None:
-        """The next line without its end; None when there are no more."""
+    async def line(self, label: str = "", default: str = "") -> str | None:
+        """Ask for a line and return it without its end; None when there are no more. ``default`` stays what an empty line means."""
+        if label:
+            self._screen.text(label, "bold")
         while b"\n" not in self._rest and not self._over:
             await self._more()
         if not self._rest and self._over:

@@ -168,11 +168,14 @@ class Progress:
             self._text(event)
             return
         if isinstance(event, ReasoningDelta):
-            self._running[event.operation] = ("thinking", self._running.get(event.operation, ("", time.monotonic()))[1])
-            self._draw()
+            self._think(event)
             return
         self.pause()
         self._entry(event)
+        self._draw()
+
+    def _think(self, delta: ReasoningDelta) -> None:
+        self._running[delta.operation] = ("thinking", self._running.get(delta.operation, ("", time.monotonic()))[1])
         self._draw()
 
     def _text(self, delta: TextDelta) -> None:

@@ -66,11 +66,18 @@ def _running(command: Any) -> None:
     run.add_argument("--owner", default="", metavar="WHO", help="whom a new session belongs to")
     run.add_argument("--no-wait", action="store_true", help="where a person has to decide, exit with 6 instead of asking or waiting")
 
-    chat = command("chat", "chat:chat", "Talk to an agent in one session. Ctrl-C interrupts its turn, Ctrl-D leaves.")
+    chat = command("chat", "chat:chat", "Talk to an agent in one session. /help says what can be done there.")
     chat.add_argument("agent", nargs="?", metavar="AGENT")
     chat.add_argument("--model", metavar="NAME", help="the model: openai:… or anthropic:…")
     chat.add_argument("--session", metavar="ID", type=_named, help="the session to go on with, or to begin")
     chat.add_argument("--owner", default="", metavar="WHO", help="whom a new session belongs to")
+    chat.add_argument("--workspace", metavar="DIR", help="let the agent work in this directory: files, search, and a confined shell")
+    chat.add_argument(
+        "--sandbox",
+        choices=("required", "auto", "off"),
+        default="required",
+        help="the workspace's shell: confined or not at all (required), left out where it can't be (auto), NOT confined (off)",
+    )
 
     resume = command("resume", "resume:resume", "Go on with a session, or with all that somebody must look at.", json=True)
     resume.add_argument("session", nargs="?", metavar="SESSION", type=_named)

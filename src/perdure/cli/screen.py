@@ -23,9 +23,9 @@ NARROW = 60
 class Screen:
     """One command's output. With ``as_json`` nothing but JSON is written to standard output, and progress is not shown."""
 
-    def __init__(self, *, as_json: bool = False) -> None:
+    def __init__(self, *, as_json: bool = False, out: IO[str] | None = None) -> None:
         self.as_json = as_json
-        self.out = _console(results())
+        self.out = _console(out or results())
         self.notes = self.out if self.out.is_terminal and not as_json else _console(sys.stderr)
         self.interactive = self.out.is_terminal and sys.stdin.isatty() and not as_json
         self.live = self.out.is_terminal and not as_json and not self.out.is_dumb_terminal

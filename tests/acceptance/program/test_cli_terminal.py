@@ -129,8 +129,8 @@ def test_ctrl_c_on_a_question_interrupts_the_turn(perdure: Program, terminal: ty
     assert perdure.json("sessions")[0]["status"] == "idle"
 
 
-def test_a_conversation_goes_on_where_it_was_left(perdure: Program, terminal: type[Terminal]) -> None:
-    screen = terminal("chat", SHOP, "--session", "s")
+def test_a_conversation_on_a_plain_terminal_goes_on_where_it_was_left(perdure: Program, terminal: type[Terminal]) -> None:
+    screen = terminal("chat", SHOP, "--session", "s", TERM="dumb")
     screen.see("> ")
     screen.type("hello there")
     screen.see("done: hello there")
@@ -145,7 +145,7 @@ def test_a_conversation_goes_on_where_it_was_left(perdure: Program, terminal: ty
     screen.child.sendeof()
     screen.see("--session s")
     assert screen.end()[1] == 0
-    again = terminal("chat", SHOP, "--session", "s")
+    again = terminal("chat", SHOP, "--session", "s", TERM="dumb")
     earlier = again.see("pay(")
     assert "hello there" in earlier
     again.see("> ")
@@ -165,7 +165,7 @@ def test_a_conversation_that_was_cut_off_ends_its_turn_first(perdure: Program, t
     running.kill()
     running.wait()
     perdure.go()
-    screen = terminal("chat", SHOP, "--session", "s")
+    screen = terminal("chat", SHOP, "--session", "s", TERM="dumb")
     screen.see("the last turn is not over")
     screen.see("taken over after a process died")
     screen.see("done: pay A-1")
