@@ -35,6 +35,8 @@ RECORDS: tuple[type[msgspec.Struct], ...] = (
     entries.Failure,
     entries.RedactedRow,
     layout.Piece,
+    messages.Quote,
+    messages.Source,
     usage.Usage,
     usage.Totals,
 )

@@ -93,7 +93,7 @@ from .core.errors import (
     UnknownRoute,
     UsageError,
 )
-from .core.messages import Blob, Message, Reasoning, RedactedPart, Text, ToolCall, ToolCallResponse, Uri
+from .core.messages import Blob, Message, Quote, Reasoning, RedactedPart, Source, Text, ToolCall, ToolCallResponse, Uri
 from .core.usage import Totals, Usage
 from .models.base import Model, ModelOutput, ModelRequest, ModelSettings, ReasoningDelta, TextDelta, ToolSpec
 from .models.router import Router
@@ -167,6 +167,7 @@ __all__ = [
     "ProviderUnavailable",
     "QueueChanged",
     "QueueFull",
+    "Quote",
     "RateLimited",
     "Reasoning",
     "ReasoningDelta",
@@ -199,6 +200,7 @@ __all__ = [
     "SessionOpened",
     "SessionStuck",
     "Sessions",
+    "Source",
     "StaleRequest",
     "StoreBroken",
     "StoreClosed",

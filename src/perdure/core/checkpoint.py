@@ -48,7 +48,7 @@ from .entries import (
     UncertainRequested,
 )
 from .errors import CheckpointTooLarge, NewerRules, StoreCorrupt
-from .messages import Part, RedactedPart, StoredPart, ToolCall, is_private
+from .messages import Part, RedactedPart, Source, StoredPart, ToolCall, is_private
 from .transcript import EMPTY, chained
 from .usage import Totals
 
@@ -145,7 +145,11 @@ class Grant(_State, frozen=True, kw_only=True):
 
 
 class Turn(_State, frozen=True, kw_only=True):
-    """The running turn. ``unplanned`` are calls whose policy has not been asked; ``answer`` is the receipt of the last model call."""
+    """The running turn.
+
+    ``author`` and ``source`` sent the message that began it. ``unplanned`` are calls whose policy has not been asked; ``answer`` is the
+    receipt of the last model call.
+    """
 
     id: str
     submission: str
@@ -164,6 +168,8 @@ class Turn(_State, frozen=True, kw_only=True):
     answer: int = 0
     output: int = 0
     fallback: str = ""
+    author: str = ""
+    source: Source | None = None
 
     def operation(self, identity: str) -> Operation | None:
         """An operation of the running step."""
@@ -429,6 +435,8 @@ def _turn_started(checkpoint: Checkpoint, entry: TurnStarted) -> Checkpoint:
         limits=entry.limits,
         started=entry.at,
         archive=entry.archive,
+        author=entry.author,
+        source=entry.source,
     )
     return replace(checkpoint, turn=turn, agent=entry.agent, route=checkpoint.route or entry.route)
 

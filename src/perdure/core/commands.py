@@ -9,7 +9,7 @@ import msgspec
 from . import canonical
 from .entries import Decision, Metadata
 from .errors import FormatUnknown, UsageError
-from .messages import Part, Role
+from .messages import Part, Quote, Role, Source
 
 __all__ = [
     "KINDS",
@@ -51,12 +51,18 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class PostMessage(Command, frozen=True, kw_only=True):
-    """Say something. ``queue`` and ``turn`` begin a turn of their own, ``steer`` joins the running one before its next model call."""
+    """Say something. ``queue`` and ``turn`` begin a turn of their own, ``steer`` joins the running one before its next model call.
+
+    ``turn`` names the turn that a steer is meant for. ``source`` is who sent it where no person did.
+    """
 
     kind = "message"
     parts: tuple[Part, ...]
     deliver: Deliver = "turn"
     author: str = ""
+    turn: str = ""
+    reply: Quote | None = None
+    source: Source | None = None
 
 
 class Interrupt(Command, frozen=True, kw_only=True):

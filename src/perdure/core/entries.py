@@ -13,7 +13,7 @@ import msgspec
 from . import canonical
 from .errors import FormatUnknown
 from .layout import Piece
-from .messages import Part, Role
+from .messages import Part, Quote, Role, Source
 from .usage import Totals, Usage
 
 __all__ = [
@@ -211,7 +211,7 @@ class SessionChanged(Entry, frozen=True, kw_only=True):
 
 
 class TurnStarted(Entry, frozen=True, kw_only=True):
-    """A message was accepted and a turn began; its id is ``t<seq>``.
+    """A message was accepted and a turn began; its id is ``t<seq>``. ``author`` and ``source`` are the message's.
 
     Models see only an excerpt of results that are longer than ``archive`` bytes; 0 is no limit.
     """
@@ -223,6 +223,8 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
     route: str = ""
     limits: Limits = Limits()
     archive: int = 0
+    author: str = ""
+    source: Source | None = None
 
     @property
     def turn(self) -> str:
@@ -234,6 +236,7 @@ class MessageAdded(Entry, frozen=True, kw_only=True):
 
     A user's stands here whole; an assistant's is the receipt of its model call; a tool message lists its receipts in call order. One that
     a person wrote in place of others, whatever its role, stands here whole too. ``revision`` is the transcript's up to and with it.
+    ``turn`` is the turn that its sender named, ``source`` who sent it where no person did.
     """
 
     kind = "message"
@@ -246,6 +249,9 @@ class MessageAdded(Entry, frozen=True, kw_only=True):
     submission: str = ""
     author: str = ""
     deliver: str = ""
+    turn: str = ""
+    reply: Quote | None = None
+    source: Source | None = None
 
 
 class OperationPlanned(Entry, frozen=True, kw_only=True):

@@ -178,12 +178,13 @@ class Redefined(_Command, frozen=True, kw_only=True):
 class ChangeQueue(_Command, frozen=True, kw_only=True):
     """A person edits or withdraws a message. ``deliver`` is the boundary that it waits for, empty if it doesn't wait any more.
 
-    ``content`` is the digest of what it says from now on, or said.
+    ``content`` is the digest of what it says from now on, or said. ``by`` is who sent it where no person did.
     """
 
     command: EditMessage | Withdraw
     deliver: str
     content: str = ""
+    by: str = ""
 
 
 class EditTranscript(_Command, frozen=True, kw_only=True):

@@ -58,6 +58,8 @@ class Calls:
                     call=call.id,
                     owner=checkpoint.identity.owner,
                     agent=self._agent.name,
+                    author=turn.author,
+                    source=turn.source,
                 )
                 rulings[call.id] = await self._agent.policy.decide(asked)
         return rulings

@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import overload
 
+import msgspec
+
 from ..core.context import excerpt, handle
 from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, OperationEnded, ResponseReference
 from ..core.errors import StoreCorrupt
 from ..core.journal import Sealed, open_entry
-from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, ToolCallResponse, decode_part
+from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, ToolCallResponse, decode_part, shown
 from ..store.base import Store
 
 __all__ = ["CONTEXT_KINDS", "Context", "Fetch", "Prefix", "resolve_parts", "stored_content"]
@@ -67,12 +69,12 @@ class Prefix(Sequence[Message]):
 class Context:
     """Messages resolved from entries. `add` takes entries that a commit is about to hold; `accept` keeps them, `forget` drops them.
 
-    ``excerpts``: as models see them, with excerpts in place of archived results.
+    ``for_models``: as models see them, with excerpts in place of archived results, and before a message what it says of others.
     """
 
-    def __init__(self, fetch: Fetch, *, excerpts: bool = False) -> None:
+    def __init__(self, fetch: Fetch, *, for_models: bool = False) -> None:
         self._fetch = fetch
-        self._excerpts = excerpts
+        self._for_models = for_models
         self._archived: set[int] = set()
         self._messages: list[Message] = []
         self._receipts: dict[int, tuple[Part, ...]] = {}
@@ -104,10 +106,11 @@ class Context:
             match entry:
                 case OperationEnded() | EffectSettled():
                     self._receipts[entry.seq] = _whole(entry.parts, contents)
-                    if entry.archived and self._excerpts:
+                    if entry.archived and self._for_models:
                         self._archived.add(entry.seq)
                 case MessageAdded():
-                    self._append(self._message(entry, contents))
+                    message = self._message(entry, contents)
+                    self._append(shown(message) if self._for_models else message)
                 case NoteAdded():
                     self._notes.append(Message(role="user", parts=(Text(f"[note] {entry.text}"),), seq=entry.seq, at=entry.at))
                     self._place_notes()
@@ -183,6 +186,8 @@ class Context:
             at=entry.at,
             submission=entry.submission,
             author=entry.author,
+            reply=entry.reply,
+            source=entry.source,
         )
 
     def _response(self, entry: MessageAdded, index: int, response: ResponseReference) -> tuple[Part, ...]:
@@ -213,4 +218,4 @@ def _without_private(message: Message, group: str | None) -> Message:
     kept = tuple(part for part in message.parts if not (isinstance(part, Private) and part.group != group))
     if len(kept) == len(message.parts):
         return message
-    return Message(role=message.role, parts=kept, position=message.position, seq=message.seq, at=message.at, submission=message.submission)
+    return msgspec.structs.replace(message, parts=kept)

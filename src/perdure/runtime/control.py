@@ -59,12 +59,16 @@ def promote_steers(batch: Batch, rows: list[InboxRow]) -> None:
 def _change_queue(batch: Batch, rows: list[InboxRow], command: EditMessage | Withdraw) -> None:
     place = next((index for index, row in enumerate(rows) if row.submission_id == command.message and _waits(row, batch)), None)
     posted = decode_row(rows[place]) if place is not None else None
-    if not isinstance(posted, PostMessage) or (posted.author and isinstance(command, EditMessage)):
+    if not isinstance(posted, PostMessage):
         batch.take(command, ChangeQueue(command=command, deliver="", at=command.at))
         return
     changed = posted if isinstance(command, Withdraw) else msgspec.structs.replace(posted, parts=command.parts)
     content = commands.digest(changed)
-    batch.take(command, ChangeQueue(command=command, deliver=posted.deliver, content=content, at=command.at))
+    by = posted.source.name if posted.source is not None else ""
+    batch.take(command, ChangeQueue(command=command, deliver=posted.deliver, content=content, by=by, at=command.at))
+    if command.submission in batch.settled:
+        # Refused.
+        return
     if isinstance(command, Withdraw):
         batch.consumed[command.message] = batch.settled[command.message] = batch.consumed[command.submission]
     elif place is not None:

@@ -111,7 +111,7 @@ class Driver:
             _content(canonical.encode(agent.specs)),
             _content(canonical.encode(agent.settings)),
         )
-        self._context = Context(self._blob, excerpts=True)
+        self._context = Context(self._blob, for_models=True)
         self._noted = Metadata()
         self._read_to = 0
         self._added = 0
@@ -309,7 +309,7 @@ class Driver:
         if self.checkpoint.session_id != self.session_id:
             raise StoreCorrupt(f"the checkpoint of {self.session_id!r} is another session's", hint="run `perdure verify`")
         self._seen_head = head.row.inbox_head
-        self._performer.identity = self.checkpoint.identity
+        self._performer.identity, self._performer.turn = self.checkpoint.identity, self.checkpoint.turn
 
     async def _read_metadata(self) -> None:
         if self.checkpoint.metadata != self._noted:
@@ -686,6 +686,7 @@ class Driver:
         self.forced = False
         if commit.claim is not None or any(entry.kind == "turn_started" for entry in batch.entries):
             self.given_route = None
+        self._performer.turn = batch.checkpoint.turn
         await self._sync(batch)
         await self._read_metadata()
         self._context.accept()

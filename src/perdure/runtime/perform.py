@@ -14,7 +14,7 @@ import msgspec
 
 from ..agent import Agent
 from ..core import canonical
-from ..core.checkpoint import CALLS_LIMIT, Operation
+from ..core.checkpoint import CALLS_LIMIT, Operation, Turn
 from ..core.entries import Failure, Identity
 from ..core.errors import InvalidModelOutput, LimitExceeded, NotCanonical, PerdureError, ProviderError, StoreError
 from ..core.ids import idempotency_key
@@ -87,6 +87,7 @@ class Performer:
     def __init__(self, *, session_id: str, store_id: str, secret: bytes, clock: Clock, deltas: Callable[[Delta], None], late: Late) -> None:
         self.identity = Identity()
         self.metadata: dict[str, Any] = {}
+        self.turn: Turn | None = None
         self._session_id = session_id
         self._store_id = store_id
         self._secret = secret
@@ -330,6 +331,8 @@ class Performer:
             callback_token=tokens.issue(self._secret, self._session_id, operation.id, operation.attempt),
             identity=self.identity,
             metadata=deepcopy(self.metadata),
+            author=self.turn.author if self.turn is not None else "",
+            source=self.turn.source if self.turn is not None else None,
             agent=agent.name,
         )
 

@@ -12,7 +12,7 @@ from ..core.commands import Deliver
 from ..core.entries import Decision, Entry, Identity, RequestOpened
 from ..core.errors import UsageError
 from ..core.journal import open_entry
-from ..core.messages import Message
+from ..core.messages import Message, Source
 from .calls import misfit
 from .feed import Event, ResumeRequested, SessionOpened, Watch
 from .sessions import Input, Request, Submission, put_away
@@ -116,9 +116,20 @@ class Session:
     # ------------------------------------------------------------------------------------------------------------- sending
 
     async def send(
-        self, content: Input, *, submission: str | None = None, deliver: Deliver = "turn", actor: str = "", not_before: int | None = None
+        self,
+        content: Input,
+        *,
+        submission: str | None = None,
+        deliver: Deliver | None = None,
+        turn: str = "",
+        reply_to: int | None = None,
+        quote: str | None = None,
+        source: Source | None = None,
+        actor: str = "",
+        author: str = "",
+        not_before: int | None = None,
     ) -> Submission:
-        """Send a message. ``turn`` and ``queue`` begin a turn of their own when the running one is over, ``steer`` joins it."""
+        """Send a message; see `Sessions.send`."""
         # It was said when the handle was opened; what was described since then stays.
         metadata, self._metadata = self._metadata if self._opened.created else None, None
         return await self._sessions.send(
@@ -126,7 +137,12 @@ class Session:
             content,
             submission=submission,
             deliver=deliver,
+            turn=turn,
+            reply_to=reply_to,
+            quote=quote,
+            source=source,
             actor=actor,
+            author=author,
             not_before=not_before,
             agent=self._agent.name if self._agent is not None else "",
             identity=self._identity,

@@ -58,7 +58,7 @@ from ..core.errors import (
     UsageError,
 )
 from ..core.journal import GENESIS, open_entry
-from ..core.messages import Blob, Message, Part, Text, ToolCall, Uri, decode_part
+from ..core.messages import QUOTE_LENGTH, Blob, Message, Part, Quote, Source, Text, ToolCall, Uri, decode_part, text_of
 from ..core.rules.requests import check_decision
 from ..store.base import (
     AlreadyThere,
@@ -258,7 +258,11 @@ class Sessions:
         content: Input,
         *,
         submission: str | None = None,
-        deliver: Deliver = "turn",
+        deliver: Deliver | None = None,
+        turn: str = "",
+        reply_to: int | None = None,
+        quote: str | None = None,
+        source: Source | None = None,
         actor: str = "",
         author: str = "",
         not_before: int | None = None,
@@ -273,8 +277,17 @@ class Sessions:
         ``agent``, ``identity``, ``labels`` and ``title`` matter for a new session only; ``metadata`` replaces that of any.
         Sending the same ``submission`` again is sending it once; with another content it raises `SubmissionConflict`. Also raises
         `InvalidMessage`, `QueueFull`, `SessionArchived` and `SessionNotFound` (deleted).
+
+        ``deliver``: ``turn`` (the default) and ``queue`` begin a turn of their own, ``steer`` joins the running one; ``turn="t12"`` is a
+        steer for that turn alone. ``reply_to`` is the `Message.seq` of the message that it answers, and ``quote``, if given, must be
+        what stands there. ``source`` says that no person sent it: models read it as advice, nobody can edit it, and its own id is the
+        submission. `SubmissionRejected` says *stale_turn* or *unknown_quote*, and nothing is stored.
         """
         check_id(session_id, "a session id")
+        turn = check_text(turn, "turn")
+        deliver = ("steer" if turn else "turn") if deliver is None else deliver
+        if turn and deliver != "steer":
+            raise UsageError("turn= names the turn that a steer is for", hint='leave deliver= out, or say "steer"')
         if deliver not in DELIVERIES:
             raise UsageError(f"deliver={deliver!r} is unknown", hint='"turn", "queue" or "steer"')
         if not_before is not None and (type(not_before) is not int or not 0 <= not_before < canonical.MAX_INTEGER):
@@ -283,12 +296,24 @@ class Sessions:
         parts, blobs = _keep(given)
         # msgspec omits a default only where it is the very same object, and the digest must not depend on where the text came from.
         deliver = DELIVERIES[DELIVERIES.index(deliver)]
-        command = _checked(
-            PostMessage(
-                parts=parts, deliver=deliver, author=check_text(author, "author"), actor=actor, submission=_submission_id(submission)
-            )
+        if source is not None:
+            submission = check_source(source, given, author) if submission is None else submission
+            author = source.name
+        post = PostMessage(
+            parts=parts,
+            deliver=deliver,
+            author=check_text(author, "author"),
+            turn=turn,
+            source=source,
+            actor=actor,
+            submission=_submission_id(submission),
         )
-        create = self._new_session(session_id, agent, identity, labels, title if title is not None else _title(parts), metadata)
+        if turn or reply_to is not None or quote is not None:
+            post = await self._related(session_id, post, reply_to, quote)
+        command = _checked(post)
+        if title is None:
+            title = _title(parts) if source is None else ""
+        create = self._new_session(session_id, agent, identity, labels, title, metadata)
         await self._check_blobs(session_id, given)
         existed = metadata is not None and await self.number(session_id) is not None
         if metadata is not None and existed:
@@ -298,6 +323,42 @@ class Sessions:
             # Somebody else may have been the first.
             await self.ensure_metadata(session_id, metadata)
         return sent
+
+    async def _related(self, session_id: str, post: PostMessage, reply_to: int | None, quote: str | None) -> PostMessage:
+        """The message with what it quotes. Raises `SubmissionRejected` where what it relates to isn't there, unless it was sent before."""
+        if reply_to is None and quote is not None:
+            raise UsageError("a quote belongs to a message", hint="reply_to= says to which, by its seq")
+        if reply_to is not None and (type(reply_to) is not int or reply_to < 1):
+            raise UsageError(f"reply_to={reply_to!r:.100} is no message", hint="the seq of one, as history shows it")
+        head = await self._runtime.store.load(session_id)
+        head = None if head is None else self._mine(head)
+        known = head is not None and await self._runtime.store.submission(head.row.no, post.submission) is not None
+        if reply_to is not None:
+            text = None if head is None else await self._quoted(head, reply_to)
+            if text is None or quote not in (None, text.text):
+                raise SubmissionRejected(
+                    f"message {reply_to} of {session_id!r} doesn't say that", hint="quote what its text is, whole", reason="unknown_quote"
+                )
+            post = msgspec.structs.replace(post, reply=msgspec.structs.replace(text, text=_cut(text.text)))
+        if post.turn and not known:
+            running = None if head is None else checkpoints.decode(head.row.checkpoint).turn
+            if running is None or running.id != post.turn:
+                raise SubmissionRejected(
+                    f"the turn {post.turn} doesn't run", hint="send it without turn= for the next one", reason="stale_turn"
+                )
+        return post
+
+    async def _quoted(self, head: Loaded, seq: int) -> Quote | None:
+        """What a person or a model said in an entry."""
+        entry = await self._entry(head, seq)
+        if not isinstance(entry, MessageAdded) or entry.role == "tool":
+            return None
+        said = entry.parts
+        if entry.receipt and not said:
+            receipt = await self._entry(head, entry.receipt)
+            said = receipt.parts if isinstance(receipt, OperationEnded) else ()
+        text = text_of(await resolve_parts(said, self._fetcher(head.row)))
+        return Quote(seq=seq, role=entry.role, text=text) if text else None
 
     async def _check_blobs(self, session_id: str, parts: tuple[Part, ...]) -> None:
         """Raises `InvalidMessage` for a blob that the session's tree doesn't hold."""
@@ -899,6 +960,24 @@ class Sessions:
 
 def _submission_id(submission: str | None) -> str:
     return uuid.uuid4().hex if submission is None else check_id(submission, "a submission id")
+
+
+def check_source(source: Any, parts: tuple[Part, ...], author: str) -> str:
+    """The submission that a source's message is. Raises `UsageError` or `InvalidMessage`."""
+    if not isinstance(source, Source) or source.kind not in ("agent", "system"):
+        raise UsageError("source must be a Source", hint='Source(kind="agent", name="planner", id="msg-7")')
+    if author:
+        raise UsageError("a message has an author or a source", hint="source.name is who wrote it")
+    for what, value in (("source.name", source.name), ("source.id", source.id)):
+        if not check_text(value, what).strip():
+            raise UsageError(f"{what} is blank")
+    if not all(isinstance(part, Text) for part in parts):
+        raise InvalidMessage("a message of a source holds text alone", hint="let a person attach files")
+    return "source:" + canonical.short_digest(source.kind, source.name, source.id)[:32]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= QUOTE_LENGTH else text[:QUOTE_LENGTH] + "…"
 
 
 def _title(parts: tuple[Part, ...]) -> str:

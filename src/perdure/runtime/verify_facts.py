@@ -251,7 +251,14 @@ def _commands(row: InboxRow, first: Entry, second: Entry | None) -> Iterator[Com
                 for author in authors:
                     for deliver in ("queue", "steer") if message.deliver == "queue" else (message.deliver,):
                         # msgspec omits a default only where it is the very same object.
-                        yield PostMessage(parts=message.parts, deliver=sys.intern(deliver), author=author)  # type: ignore[arg-type]
+                        yield PostMessage(
+                            parts=message.parts,
+                            deliver=sys.intern(deliver),  # type: ignore[arg-type]
+                            author=author,
+                            turn=message.turn,
+                            reply=message.reply,
+                            source=message.source,
+                        )
         case Interrupt.kind:
             if isinstance(second, TurnAborted) and (second.interrupt, second.actor) == (row.submission_id, row.actor):
                 for turn in ("", second.turn):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.entries import Identity
+from ..core.messages import Source
 
 __all__ = ["ReconcileContext", "ToolContext"]
 
@@ -18,6 +19,7 @@ class ToolContext:
     fork; hand the key to services that know such keys. ``attempt`` counts from 1. ``call`` is the id that the model gave its call.
     ``callback_token`` lets somebody else report the result later; whoever has it can, so it is left out of the repr.
     ``identity`` is whom the session belongs to, ``metadata`` what its owner noted about it, ``agent`` the agent's name.
+    ``author`` is who wrote the message that began the turn, ``source`` who sent it where that was no person.
     """
 
     session_id: str
@@ -30,6 +32,8 @@ class ToolContext:
     identity: Identity = field(default_factory=Identity)
     metadata: dict[str, Any] = field(default_factory=dict)
     agent: str = ""
+    author: str = ""
+    source: Source | None = None
 
     @property
     def owner(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ..core.entries import EffectClass
 from ..core.errors import InvalidAgent
+from ..core.messages import Source
 from .tool import Tool, begin, is_seconds, makes_coroutine
 
 __all__ = ["Allow", "ApprovalCall", "Approve", "Ask", "Deny", "Policy", "Rule", "Ruling"]
@@ -60,7 +61,10 @@ Ruling: TypeAlias = Allow | Ask | Deny
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ApprovalCall:
-    """A call that a policy has to decide on. ``arguments`` are plain JSON data, checked against the tool, and not to be changed."""
+    """A call that a policy has to decide on. ``arguments`` are plain JSON data, checked against the tool, and not to be changed.
+
+    ``author`` is who wrote the message that began the turn, ``source`` who sent it where that was no person.
+    """
 
     name: str
     arguments: dict[str, Any]
@@ -71,6 +75,8 @@ class ApprovalCall:
     call: str = ""
     owner: str = ""
     agent: str = ""
+    author: str = ""
+    source: Source | None = None
 
 
 Decide: TypeAlias = Callable[[ApprovalCall], "Rule | Ruling | Awaitable[Rule | Ruling]"]

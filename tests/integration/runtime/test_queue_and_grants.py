@@ -94,13 +94,22 @@ async def test_a_delivered_message_can_not_be_changed_any_more(runtime: Runtime,
 
 
 @pytest.mark.spec("S2-038")
-async def test_a_message_of_another_author_can_not_be_edited(runtime: Runtime) -> None:
+async def test_a_message_that_no_person_sent_can_be_withdrawn_and_not_edited(runtime: Runtime) -> None:
     agent = payer()
     await park(runtime, agent)
-    await runtime.sessions.send("s", "from a robot", submission="r", author="robot")
+    robot = perdure.Source(kind="agent", name="robot", id="r-1")
+    await runtime.sessions.send("s", "from a robot", submission="r", source=robot)
+    before = await waiting(runtime)
     await runtime.sessions.edit("s", "r", "from a person")
     refused: Any = (await runtime.sessions.entries("s"))[-1]
-    assert refused.kind == "submission_refused"
+    assert (refused.kind, refused.failure.code) == ("submission_refused", "not_a_persons")
+    assert await waiting(runtime) == before
+    await runtime.sessions.withdraw("s", "r")
+    assert [row.submission_id for row in await waiting(runtime)] == []
+
+
+async def waiting(runtime: Runtime) -> list[Any]:
+    return await runtime.store.inbox((await runtime.store.load("s")).row.no)  # type: ignore[union-attr]
 
 
 async def test_an_empty_edit_changes_nothing(runtime: Runtime) -> None:

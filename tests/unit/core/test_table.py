@@ -100,8 +100,8 @@ def cell(command: type, situation: str, name: str, given: Callable[[], Story], w
     CASES.append(Case(command, situation, name, given, when, then))
 
 
-def accept(deliver: Any) -> Tell:
-    post = PostMessage(parts=(Text(content="more"),), deliver=deliver, submission="m2", actor="ann")
+def accept(deliver: Any, turn: str = "") -> Tell:
+    post = PostMessage(parts=(Text(content="more"),), deliver=deliver, submission="m2", actor="ann", turn=turn)
     return lambda s: Accept(post=post, agent="support", definition="d1", limits=Limits(), at=s.now())
 
 
@@ -174,9 +174,9 @@ def note(s: Story) -> AddNote:
     return AddNote(text="careful", submission="n1", at=s.now())
 
 
-def edit(deliver: str) -> Tell:
+def edit(deliver: str, by: str = "") -> Tell:
     asked = EditMessage(message="m9", parts=(Text(content="better"),), submission="e1")
-    return lambda s: ChangeQueue(command=asked, deliver=deliver, at=s.now())
+    return lambda s: ChangeQueue(command=asked, deliver=deliver, by=by, at=s.now())
 
 
 def withdraw(deliver: str) -> Tell:
@@ -529,6 +529,12 @@ for situation in ("model", "tools", "waiting", "completing"):
 for situation in ("model", "tools", "waiting", "completing"):
     cell(RouteGiven, situation, "another", getattr(story, situation), give("b"), ["route_selected b"])
     cell(RouteGiven, situation, "the same", lambda name=situation: routed(getattr(story, name)()), give("b"), NOTHING)
+for situation in ("idle", "model", "completing"):
+    stale = Refusal(SubmissionRejected, "stale_turn")
+    cell(Accept, situation, "for a turn that doesn't run", getattr(story, situation), accept("steer", "t1"), stale)
+for situation in ("idle", "model", "tools", "waiting", "completing"):
+    theirs = Refusal(SubmissionRejected, "not_a_persons")
+    cell(ChangeQueue, situation, "no person's", getattr(story, situation), edit("queue", "planner"), theirs)
 cell(RouteGiven, "idle", "a session that begins says it with its turn", story.idle, give("b"), NOTHING)
 cell(RouteGiven, "idle", "another", lambda: routed(story.idle()), give("c"), ["route_selected c"])
 for situation in ("idle", "model", "tools", "waiting", "completing"):

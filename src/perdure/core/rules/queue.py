@@ -20,6 +20,8 @@ def change_queue(draft: Draft, command: ChangeQueue) -> None:
     asked = command.command
     if not command.deliver:
         raise SubmissionRejected(f"the message {asked.message!r} doesn't wait any more", hint="nothing was changed", reason="delivered")
+    if command.by and isinstance(asked, EditMessage):
+        raise SubmissionRejected(f"the message {asked.message!r} is {command.by}'s", hint="it can be withdrawn", reason="not_a_persons")
     change: Literal["edited", "withdrawn"] = "edited" if isinstance(asked, EditMessage) else "withdrawn"
     changed = QueueChanged(
         submission=asked.message,

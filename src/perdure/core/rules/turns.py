@@ -24,6 +24,8 @@ from .endings import UNKNOWN_LIVE, abort, end_turn, fail_turn
 
 def start_turn(draft: Draft, command: Accept) -> None:
     post = command.post
+    if post.turn and post.deliver == "steer":
+        raise _stale(post.turn)
     draft.write(
         TurnStarted(
             submission=post.submission,
@@ -32,6 +34,8 @@ def start_turn(draft: Draft, command: Accept) -> None:
             route=command.route,
             limits=command.limits,
             archive=command.archive,
+            author=post.author or post.actor,
+            source=post.source,
         ),
         command.at,
     )
@@ -41,14 +45,28 @@ def start_turn(draft: Draft, command: Accept) -> None:
 def steer(draft: Draft, command: Accept) -> None:
     """Joins between model calls, and beats the turn's end."""
     running = draft.turn.model
+    if command.post.deliver == "steer" and command.post.turn not in ("", draft.turn.id):
+        raise _stale(command.post.turn)
     if command.post.deliver == "steer" and (running is None or running.status != "started"):
         _user_message(draft, command.post, "steer", command.at)
+
+
+def _stale(turn: str) -> SubmissionRejected:
+    return SubmissionRejected(f"the turn {turn} doesn't run", hint="a message may go to the queue instead", reason="stale_turn")
 
 
 def _user_message(draft: Draft, post: PostMessage, deliver: str, at: int) -> None:
     digest = digest_of("user", map(part_digest, visible(post.parts)))
     message = MessageAdded(
-        role="user", parts=post.parts, digest=digest, submission=post.submission, author=post.author or post.actor, deliver=deliver
+        role="user",
+        parts=post.parts,
+        digest=digest,
+        submission=post.submission,
+        author=post.author or post.actor,
+        deliver=deliver,
+        turn=post.turn,
+        reply=post.reply,
+        source=post.source,
     )
     draft.write(message, at)
 
