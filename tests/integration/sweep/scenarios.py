@@ -15,6 +15,7 @@ from perdure import (
     NotDone,
     ProviderUnavailable,
     Reply,
+    Router,
     SessionArchived,
     SessionNotFound,
     Text,
@@ -26,6 +27,7 @@ from perdure import (
     Usage,
     tool,
 )
+from perdure.core.messages import Private
 from perdure.testing import Ending, Life, Loss, Scenario, World
 
 USAGE = Usage(input_tokens=100, output_tokens=7, cache_read_tokens=3)
@@ -287,6 +289,25 @@ def callable_policy() -> Scenario:
 
 
 # ---------------------------------------------------------------------------------------------- messages, steers, interrupts
+
+
+def route_changed() -> Scenario:
+    """Another model goes on with what one began, and is sent none of its private reasoning."""
+
+    def agent(world: World) -> Agent:
+        def last(request: ModelRequest) -> Reply:
+            private = [part for message in request.messages for part in message.parts if isinstance(part, Private)]
+            return says(f"{request.route} saw {len(private)} private parts.")
+
+        first = Reply("First.", usage=USAGE, private={"sealed": 1})
+        return Agent("a", model=Router({name: world.model([first, last], name=name) for name in ("one", "two")}))
+
+    async def script(life: Life) -> None:
+        await life.run("one", submission="m1")
+        await life.runtime.sessions.select_route("s", "two", submission="route-1")
+        await life.run("two", submission="m2")
+
+    return Scenario(name="route changed", agent=agent, script=script)
 
 
 def queued() -> Scenario:
@@ -885,6 +906,7 @@ ALL: tuple[Callable[[], Scenario], ...] = (
     approval_interrupted,
     two_approvals,
     callable_policy,
+    route_changed,
     queued,
     steered,
     steered_at_the_end,
