@@ -1,8 +1,10 @@
-"""Draws `docs/protocol.md` from the code: ``python docs/draw.py``."""
+"""Draws `protocol.md`, `events.md` and `events.schema.json` from the code: ``python docs/draw.py``."""
 
 from __future__ import annotations
 
 import inspect
+import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args
@@ -11,8 +13,43 @@ import msgspec
 
 from perdure.core import checkpoint, commands, decider, entries, layout, messages, recovery, usage
 from perdure.core.rules import attempts, endings
+from perdure.models.base import ReasoningDelta, TextDelta
+from perdure.runtime import feed
 
 PAGE = Path(__file__).with_name("protocol.md")
+EVENTS = Path(__file__).with_name("events.md")
+SCHEMA = Path(__file__).with_name("events.schema.json")
+
+LIVE: tuple[type[msgspec.Struct], ...] = (feed.SessionOpened, feed.ResumeRequested, TextDelta, ReasoningDelta)
+"""What a reader of events gets besides entries."""
+
+EVENTS_HEAD = """# Events and commands
+
+Drawn by `python docs/draw.py`, as is [their JSON Schema](events.schema.json); a test fails when the code says something else, and
+another one checks real journals by that schema. Every field stands in [the protocol](protocol.md).
+
+`handle.events(after=seq)` yields, in this order: `SessionOpened`; the requests that are open, live; every entry with a seq beyond
+`after` (by default those since the handle was opened), and in between, in the process that runs the session, deltas.
+
+- **Stored, then told.** An entry is durable before anybody gets it, and what they get is what is stored. The entries of one commit
+  come together, in the order in which they were decided, or none of them does.
+- **No gap, nothing twice.** `seq` counts 1, 2, 3 …, whatever the kind. A reader that comes back with its last `seq` goes on there.
+- **Nobody waits for a reader.** One that falls behind by more than the process keeps for it reads on from the store: it misses
+  deltas, and no entry.
+- **Deltas are no facts.** They carry operation, attempt and index; those of an attempt are replaced by the next one's, and by the
+  message at the end. Text of an attempt that failed or was interrupted is kept as `partial` in its `operation_ended`.
+- **The end.** A turn has exactly one of `turn_completed`, `turn_aborted`, `turn_failed`, `turn_limited` (`TurnEnded` is their
+  base). A stream ends when its handle is closed, and with the error that ended this process's work on the session.
+"""
+
+COMMANDS_HEAD = """A submission is durable when its call returns, has an id (`submission=`, or a new one), and is taken up once, for ever.
+What became of it carries that id: the entry that it caused, or `submission_refused`.
+"""
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+PLACES = ("kind", "seq", "number", "at")
+"""What stands beside an entry's body."""
 
 ALIASES: dict[str, Any] = {
     "Status": entries.Status,
@@ -217,5 +254,89 @@ def _row(*cells: str) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+# -------------------------------------------------------------------------------------------------------------------- events
+
+
+def kind_of(shape: type[msgspec.Struct]) -> str:
+    """What an event or a command calls itself."""
+    kind = getattr(shape, "kind", "")
+    return kind if isinstance(kind, str) and kind else re.sub(r"(?<!^)(?=[A-Z])", "_", shape.__name__).lower()
+
+
+def all_entries() -> tuple[type[entries.Entry], ...]:
+    """Every class that an entry can have."""
+    return tuple(shape for kind in entries.KINDS for shape in entries.shapes(kind))
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of everything that a session's readers get and its senders give."""
+    groups = {
+        "Entry": ("A fact in the journal, as `perdure events --json` prints it.", all_entries(), PLACES),
+        "Command": ("A submission, as the inbox keeps it.", COMMANDS, ("kind",)),
+        "Live": ("What readers in the same process get between entries; nothing of it is stored.", LIVE, ("kind",)),
+    }
+    shapes = [shape for _, members, _ in groups.values() for shape in members]
+    _, found = msgspec.json.schema_components(shapes, ref_template="#/$defs/{name}")
+    for definition in found.values():
+        if "description" in definition:
+            definition["description"] = " ".join(definition["description"].split("\n\n", maxsplit=1)[0].split())
+    for _, members, required in groups.values():
+        for shape in members:
+            definition = found[shape.__name__]
+            definition["properties"] = {"kind": {"const": kind_of(shape)}, **definition["properties"]}
+            own = [name for name in definition.get("required", ()) if name not in required]
+            definition["required"] = [*required, *own]
+    for name, (meaning, members, _) in groups.items():
+        found[name] = {"description": meaning, "anyOf": [{"$ref": f"#/$defs/{shape.__name__}"} for shape in members]}
+    document = {
+        "$schema": DIALECT,
+        "title": "perdure: entries, commands and live events",
+        "anyOf": [{"$ref": f"#/$defs/{name}"} for name in groups],
+        "$defs": dict(sorted(found.items())),
+    }
+    return json.loads(json.dumps(document))  # type: ignore[no-any-return]
+
+
+def schema_text() -> str:
+    """The file."""
+    return json.dumps(schema(), indent=1, ensure_ascii=True) + "\n"
+
+
+def events() -> str:
+    """The page about events."""
+    return "\n".join([EVENTS_HEAD, *_events_kinds(), *_events_live(), *_events_commands()])
+
+
+def _events_kinds() -> Iterable[str]:
+    yield "## What is stored"
+    yield ""
+    yield _row("kind", "class", "means", "asked for by")
+    yield _row("---", "---", "---", "---")
+    for shape in all_entries():
+        named = [name for name in ("submission", "interrupt", "by") if name in shape.__struct_fields__ and isinstance(name, str)]
+        asked = " / ".join(f"`{name}`" for name in named if not (name == "by" and shape is entries.RequestClosed))
+        yield _row(f"`{shape.kind}`", f"`{shape.__name__}`", first_line(shape).replace("|", "\\|"), asked)
+    yield ""
+
+
+def _events_live() -> Iterable[str]:
+    yield "## What is live"
+    yield ""
+    for shape in LIVE:
+        yield from _fields(f"`{kind_of(shape)}` · {shape.__name__}", shape)
+
+
+def _events_commands() -> Iterable[str]:
+    yield "## What can be asked"
+    yield ""
+    yield COMMANDS_HEAD
+    yield _row("kind", "class", "means")
+    yield _row("---", "---", "---")
+    for shape in COMMANDS:
+        yield _row(f"`{shape.kind}`", f"`{shape.__name__}`", first_line(shape).replace("|", "\\|"))
+
+
 if __name__ == "__main__":
     PAGE.write_text(protocol(), encoding="utf-8")
+    EVENTS.write_text(events(), encoding="utf-8")
+    SCHEMA.write_text(schema_text(), encoding="utf-8")

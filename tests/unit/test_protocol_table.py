@@ -1,4 +1,4 @@
-"""`docs/protocol.md` is drawn from the code. Redraw it with ``python docs/draw.py``."""
+"""`protocol.md`, `events.md` and `events.schema.json` are drawn from the code. Redraw it with ``python docs/draw.py``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from perdure.core import commands, decider, entries, messages
+from perdure.runtime import feed
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -27,6 +28,23 @@ def draw() -> ModuleType:
 
 def test_the_page_is_what_the_code_draws(draw: ModuleType) -> None:
     assert draw.PAGE.read_text(encoding="utf-8") == draw.protocol(), "redraw it: python docs/draw.py"
+    assert draw.EVENTS.read_text(encoding="utf-8") == draw.events(), "redraw it: python docs/draw.py"
+    assert draw.SCHEMA.read_text(encoding="utf-8") == draw.schema_text(), "redraw it: python docs/draw.py"
+
+
+def test_the_pages_about_events_name_every_entry_every_command_and_everything_live(draw: ModuleType) -> None:
+    page, known = draw.events(), draw.schema()["$defs"]
+
+    live = set(feed.Event.__args__) - {entries.Entry}
+    assert live == set(draw.LIVE)
+    shapes = {shape for kind in entries.KINDS for shape in entries.shapes(kind)} | set(draw.COMMANDS) | live
+    assert {branch["$ref"] for group in ("Entry", "Command", "Live") for branch in known[group]["anyOf"]} == {
+        f"#/$defs/{shape.__name__}" for shape in shapes
+    }
+    for shape in shapes:
+        assert f"`{shape.__name__}`" in page or f"· {shape.__name__}" in page
+        assert known[shape.__name__]["properties"]["kind"] == {"const": draw.kind_of(shape)}
+        assert known[shape.__name__].get("additionalProperties") is False or shape in live
 
 
 def test_the_page_shows_every_command_in_every_situation(draw: ModuleType) -> None:
