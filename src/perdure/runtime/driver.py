@@ -405,6 +405,7 @@ class Driver:
         # A result that somebody reported is a receipt, and known before anything is given up as lost.
         for row in self._rows:
             if row.kind == ReportResult.kind:
+                batch.apply(TimePassed(at=row.at))
                 await self._take_control(batch, row)
         if not self.held:
             # What this process still holds is what its work left behind that ended with an error.
@@ -441,7 +442,7 @@ class Driver:
 
     async def _take_over(self, batch: Batch, head: Loaded) -> None:
         turn = self.checkpoint.turn
-        if turn is None:
+        if turn is None or batch.checkpoint.turn is None:
             return
         await self._check_definition(batch)
         lost = head.row.holder is not None or any(item.status == "started" for item in turn.operations)

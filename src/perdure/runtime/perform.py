@@ -149,6 +149,7 @@ class Performer:
         stream = model.stream(request)
         output: ModelOutput | None = None
         index = 0
+        whole = {TextDelta: _Whole(), ReasoningDelta: _Whole()}
         try:
             async for item in stream:
                 if output is not None:
@@ -160,8 +161,10 @@ class Performer:
                     raise InvalidModelOutput("the model's stream holds something that is neither text nor an answer")
                 if isinstance(item, TextDelta):
                     written.append(item.text)
-                self._deltas(msgspec.structs.replace(item, operation=operation.id, attempt=operation.attempt, index=index))
-                index += 1
+                text = whole[type(item)](item.text)
+                if text or not item.text:
+                    self._deltas(msgspec.structs.replace(item, text=text, operation=operation.id, attempt=operation.attempt, index=index))
+                    index += 1
         finally:
             await _close(stream)
         if output is None:
@@ -335,6 +338,19 @@ class Performer:
             source=self.turn.source if self.turn is not None else None,
             agent=agent.name,
         )
+
+
+class _Whole:
+    """Text that comes in pieces, as pieces that can be encoded: a character that was cut in two comes with its second half."""
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def __call__(self, text: str) -> str:
+        text, self._half = self._half + text, ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        return said(text, None)
 
 
 async def _close(stream: Any) -> None:

@@ -49,6 +49,12 @@ _log = logging.getLogger("perdure.runtime")
 FAULT_PAUSE_MS = 30_000
 """How long a session is left alone whose work ended with a fault in the code."""
 
+LATE_TRIES = 8
+"""How often a result that came late is handed in while the store fails."""
+
+LATE_PAUSE_MS, LATE_PAUSE_LIMIT_MS = 1_000, 30_000
+"""How long the pause after the first failure is; each is twice the one before, up to the limit."""
+
 NOTICE_DELAY = 0.002
 """How long a change of a session that this process holds may be its own before the inbox is read again (seconds)."""
 
@@ -116,6 +122,7 @@ class Runtime:
         self._waiters: dict[tuple[str, str], set[asyncio.Future[Result]]] = {}
         self._background: set[asyncio.Task[Any]] = set()
         self._unlisten: Any = None
+        self._closing = asyncio.Event()
 
     @property
     def runner_id(self) -> str:
@@ -127,6 +134,8 @@ class Runtime:
             raise UsageError("the runtime is open already", hint="enter it once, and share it")
         await self.store.open()
         self.closed = False
+        # Of the loop that it is opened in.
+        self._closing = asyncio.Event()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -161,6 +170,7 @@ class Runtime:
                     waiter.set_exception(RuntimeClosed("the runtime was closed before the turn ended", hint="run it again to go on"))
         for feed in self._feeds.values():
             feed.end(None)
+        self._closing.set()
         if self._background:
             await asyncio.wait(self._background, timeout=1.0)
             for task in [*self._background]:
@@ -596,14 +606,43 @@ class Runtime:
     # ------------------------------------------------------------------------------------------------------------ background
 
     def report_late(self, session_id: str, operation: str, attempt: int, result: Any, is_error: bool) -> None:
-        """Hand in a result that came after its attempt was given up."""
+        """Hand in a result that came after its attempt was given up; again while the store fails, `LATE_TRIES` times at most."""
         self.keep(asyncio.ensure_future(self._report_late(session_id, operation, attempt, result, is_error)))
 
     async def _report_late(self, session_id: str, operation: str, attempt: int, result: Any, is_error: bool) -> None:
+        why = "the runtime was closed"
         try:
-            await self.sessions.report_attempt(session_id, operation, attempt, result, is_error)
-        except PerdureError as error:
-            _log.warning("a late result could not be handed in: %s", error)
+            for tried in range(1, LATE_TRIES + 1):
+                try:
+                    await self.sessions.report_attempt(session_id, operation, attempt, result, is_error)
+                    return
+                except PerdureError as error:
+                    why = str(error)
+                    if not error.retryable or tried == LATE_TRIES or self._closing.is_set():
+                        break
+                    _log.info("the late result of %s#%d in %s could not be handed in yet: %s", operation, attempt, session_id, error)
+                await self._pause(min(LATE_PAUSE_MS * 2 ** (tried - 1), LATE_PAUSE_LIMIT_MS))
+        except asyncio.CancelledError:
+            self._give_up(session_id, operation, attempt, why)
+            raise
+        self._give_up(session_id, operation, attempt, why)
+
+    async def _pause(self, milliseconds: int) -> None:
+        """Some time, or until the runtime closes."""
+        over = asyncio.ensure_future(self.clock.sleep_until(self.clock.now() + milliseconds))
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            await asyncio.wait([over, closing], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over.cancel()
+            closing.cancel()
+
+    @staticmethod
+    def _give_up(session_id: str, operation: str, attempt: int, why: str) -> None:
+        _log.error(
+            "the result of %s#%d in %s came late, was not handed in and is lost: %s; its outcome stays unknown until somebody reports it",
+            operation, attempt, session_id, why,
+        )  # fmt: skip
 
     def keep(self, task: asyncio.Task[Any]) -> None:
         """Something that may end after who began it."""

@@ -59,6 +59,7 @@ from ..core.errors import (
 )
 from ..core.journal import GENESIS, open_entry
 from ..core.messages import QUOTE_LENGTH, Blob, Message, Part, Quote, Source, Text, ToolCall, Uri, decode_part, text_of
+from ..core.reports import TimePassed
 from ..core.rules.requests import check_decision
 from ..store.base import (
     AlreadyThere,
@@ -649,6 +650,8 @@ class Sessions:
         ledger = Ledger(self._runtime.store, head.row.no)
         if isinstance(command, ReportResult):
             await ledger.load()
+        # What ran out of time before was over when this came.
+        batch.apply(TimePassed(at=now))
         await take_control(batch, ledger, waiting, command)
         if checkpoint.archived and any(isinstance(entry, SubmissionRefused) for entry in batch.entries):
             raise put_away(head.row.session_id)

@@ -248,6 +248,50 @@ async def test_an_approval_after_its_deadline_is_stale_and_whoever_looks_closes_
     assert "nobody approved it in time" in (await runtime.sessions.history("s"))[2].parts[0].response  # type: ignore[union-attr]
 
 
+async def _told(runtime: Runtime) -> list[str]:
+    """What was written since the question, and what became of it."""
+    entries = await runtime.sessions.entries("s")
+    asked_at = next(entry.seq for entry in entries if entry.kind == "request_opened")
+    return [f"{entry.kind} {getattr(entry, 'by', '')}".strip() for entry in entries if entry.seq > asked_at]
+
+
+@pytest.mark.parametrize("sent", ["interrupt", "note", "report"])
+@pytest.mark.parametrize("looks", ["its sender", "the holder"])
+async def test_what_comes_after_a_deadline_finds_the_question_closed_though_nobody_had_looked(
+    runtime: Runtime, clock: VirtualClock, sent: str, looks: str
+) -> None:
+    agent = asking(approval_timeout=5)
+    request = await asked(runtime, agent)
+    operation = (await runtime.sessions.requests("s"))[0].operation
+    clock.advance(5_000)
+    if looks == "the holder":
+        # As it is sent to a session that somebody holds: a row for whoever looks next.
+        control, runtime.sessions._control = runtime.sessions._control, runtime.sessions._send  # type: ignore[method-assign, assignment]
+    match sent:
+        case "interrupt":
+            await runtime.sessions.interrupt("s")
+        case "note":
+            await runtime.sessions.note("s", "hurry")
+        case _:
+            await runtime.sessions.report_attempt("s", operation, 1, "paid elsewhere", is_error=False)
+    if looks == "the holder":
+        runtime.sessions._control = control  # type: ignore[method-assign]
+        clock.advance(60_000)
+    assert (await runtime.run(agent, "go", session="s", submission="m")).status == ("aborted" if sent == "interrupt" else "completed")
+    told = await _told(runtime)
+    own = {"interrupt": "turn_aborted", "note": "note_added", "report": "submission_refused"}[sent]
+    assert told[0] == "request_closed deadline"
+    assert told.count("request_closed deadline") == 1
+    assert told.index(own) > 0
+    closed: Any = next(entry for entry in await runtime.sessions.entries("s") if entry.kind == "request_closed")
+    came: Any = next(entry for entry in await runtime.sessions.entries("s") if entry.kind == own)
+    assert (closed.request_id, closed.decision) == (request, "deny")
+    # Both at the time at which it was sent, not when somebody looked.
+    assert closed.at <= came.at
+    opened: Any = next(entry for entry in await runtime.sessions.entries("s") if entry.kind == "request_opened")
+    assert closed.at == opened.deadline
+
+
 @pytest.mark.parametrize("held", [False, True])
 async def test_a_decision_for_another_kind_of_question_is_refused_before_anything_is_written(runtime: Runtime, held: bool) -> None:
     @tool(effect="external", on_uncertain="ask")

@@ -19,7 +19,7 @@ from perdure.core.messages import ToolCallResponse
 from perdure.core.reports import Reconciled
 from perdure.core.usage import Usage
 from perdure.models.anthropic import Anthropic
-from perdure.models.base import ModelOutput, TextDelta
+from perdure.models.base import ModelOutput, ReasoningDelta, TextDelta
 from perdure.models.openai import OpenAIResponses
 from perdure.runtime import perform
 from perdure.runtime.clock import SystemClock
@@ -176,6 +176,29 @@ async def test_a_character_that_came_in_two_halves_is_whole_in_what_was_written(
     halves = [TextDelta(text="a\ud83d"), TextDelta(text="\ude00b\ud83d")]
     ended, _ = await model_failure(runtime, raising(OSError("gone"), *halves))
     assert ended.partial == "a😀b�"
+
+
+async def test_a_character_that_came_in_two_halves_is_whole_in_what_is_watched(runtime: Runtime) -> None:
+    pieces: list[Any] = [
+        TextDelta(text="a\ud83d"),
+        ReasoningDelta(text="\ude00x"),
+        TextDelta(text="\ude00b"),
+        TextDelta(text="\udcff\ud83d"),
+    ]
+
+    async def answer(request: ModelRequest) -> AsyncGenerator[Any, None]:
+        for piece in pieces:
+            yield piece
+        yield ModelOutput(parts=(Text("hi"),), model="m")
+
+    agent = Agent("a", model=Rude(answer))
+    seen = [item async for item in runtime.stream(agent, "go", session="s") if isinstance(item, TextDelta | ReasoningDelta)]
+    assert [(type(item), item.text, item.index) for item in seen] == [
+        (TextDelta, "a", 0),
+        (ReasoningDelta, "�x", 1),
+        (TextDelta, "😀b", 2),
+        (TextDelta, "�", 3),
+    ]
 
 
 async def test_a_long_name_of_a_model_is_cut_and_can_be_stored(runtime: Runtime) -> None:
