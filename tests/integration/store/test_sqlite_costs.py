@@ -149,16 +149,21 @@ async def test_reading_ten_thousand_rows_leaves_the_loop_free(store: SQLiteStore
     for _ in range(14):
         await asyncio.gather(*(store.commit(commit(no, version + 3 * index)) for index in range(250)))
         version += 750
-    best = []
+    best, quiet = [], []
     for _ in range(5):
+        stop = asyncio.Event()
+        ticking = asyncio.ensure_future(lateness(stop))
+        await asyncio.sleep(0.05)
+        stop.set()
+        quiet.append(await ticking)
         stop = asyncio.Event()
         ticking = asyncio.ensure_future(lateness(stop))
         await asyncio.sleep(0)
         assert len(await store.entries(no, limit=10_000)) == 10_000
         stop.set()
         best.append(await ticking)
-    # On a busy machine a round may be late for somebody else's sake.
-    assert min(best) < 0.020, best
+    # On a busy machine a round may be late for somebody else's sake, as those are in which nothing is read.
+    assert min(best) < 0.020 + max(quiet), (best, quiet)
     waits = []
     for _ in range(30):
         began = time.perf_counter()
