@@ -160,6 +160,7 @@ __all__ = [
     "OperationEnded",
     "OperationPlanned",
     "OperationStarted",
+    "Page",
     "PerdureError",
     "PrefixChanged",
     "ProviderError",

@@ -7,7 +7,7 @@ import asyncio
 
 from ..core.errors import StaleRequest, UsageError
 from ..runtime.runtime import Runtime
-from ..runtime.sessions import SessionInfo, Uncertain
+from ..runtime.sessions import Uncertain
 from .decide import json_argument
 from .exits import OK
 from .hints import command
@@ -39,11 +39,9 @@ async def _list(arguments: argparse.Namespace) -> int:
         if arguments.session is not None:
             found = await runtime.sessions.uncertain(arguments.session)
         else:
-            last: SessionInfo | None = None
-            while page := await runtime.sessions.list(before=last, limit=100):
-                for info in page:
+            async for info in runtime.sessions.each(archived=True, order="created"):
+                if not info.problem:
                     found += await runtime.sessions.uncertain(info.session_id)
-                last = page[-1]
     if arguments.json:
         screen.json([plain(item) for item in found])
         return OK

@@ -7,7 +7,6 @@ import asyncio
 import dataclasses
 
 from ..core.errors import UsageError
-from ..runtime.sessions import SessionInfo
 from ..runtime.verify import Checked, Problem, head, verify
 from .exits import FAILED, OK
 from .opening import opened
@@ -31,11 +30,9 @@ async def _heads(arguments: argparse.Namespace) -> int:
         if arguments.session:
             found[arguments.session] = await head(runtime.store, arguments.session)
         else:
-            last: SessionInfo | None = None
-            while page := await runtime.sessions.list(before=last, limit=100):
-                for info in page:
+            async for info in runtime.sessions.each(archived=True, order="created"):
+                if not info.problem:
                     found[info.session_id] = await head(runtime.store, info.session_id)
-                last = page[-1]
     if arguments.json:
         screen.json(found)
     else:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
@@ -47,6 +47,7 @@ from ..core.entries import (
 from ..core.errors import (
     InvalidMessage,
     LimitExceeded,
+    NewerRules,
     PerdureError,
     QueueFull,
     SessionArchived,
@@ -72,11 +73,10 @@ from ..store.base import (
     NoSession,
     QueueIsFull,
     Send,
-    SessionQuery,
     SessionRow,
     StoredBlob,
 )
-from . import tokens
+from . import listing, tokens
 from .about import (
     TITLE_LENGTH,
     check_about,
@@ -100,7 +100,7 @@ from .result import Result, result_of
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-__all__ = ["MESSAGE_LIMIT", "Request", "SessionInfo", "Sessions", "Submission", "Uncertain", "check_id", "parts_of"]
+__all__ = ["MESSAGE_LIMIT", "Page", "Request", "SessionInfo", "Sessions", "Submission", "Uncertain", "check_id", "parts_of"]
 
 MESSAGE_LIMIT = 1024 * 1024
 """The longest text of one message (bytes)."""
@@ -135,7 +135,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the catalogue knows of one session. Times are milliseconds since 1970.
 
-    ``route`` is the selected one. ``identity``, ``metadata`` and ``route`` are None where they can't be read; `perdure verify` says why.
+    ``route`` is the selected one. ``identity``, ``metadata`` and ``route`` are None where they can't be read, and ``problem`` says why:
+    the session is listed all the same, and `perdure verify` tells more.
     """
 
     session_id: str
@@ -152,6 +153,15 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity | None = None
     metadata: dict[str, Any] | None = None
     route: str | None = None
+    problem: str = ""
+
+
+class Page(list[SessionInfo]):
+    """A page of sessions. ``next`` is what `Sessions.list` goes on after; None: there are no more."""
+
+    def __init__(self, infos: Iterable[SessionInfo] = (), following: str | None = None) -> None:
+        super().__init__(infos)
+        self.next = following
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -753,13 +763,16 @@ class Sessions:
             wake_at=row.wake_at,
             created=row.created,
             updated=row.updated,
+            problem=row.problem,
         )
+        if row.problem:
+            return info
         try:
             about = checkpoints.about(row.checkpoint)
             metadata = await read_metadata(about.metadata, self._fetcher(row))
-        except StoreCorrupt:
+        except (StoreCorrupt, NewerRules) as error:
             # What is broken in one session must not hide the others.
-            return info
+            return msgspec.structs.replace(info, problem=error.message)
         return msgspec.structs.replace(info, identity=about.identity, metadata=metadata, route=about.route)
 
     async def resume_info(self, session_id: str, *, submission: str | None = None) -> ResumeRequested:
@@ -941,24 +954,52 @@ class Sessions:
         owner: str | None = None,
         status: str | Iterable[str] | None = None,
         agent: str | None = None,
+        labels: dict[str, str] | None = None,
+        words: str | Iterable[str] = (),
+        since: int | None = None,
+        until: int | None = None,
         archived: bool = False,
+        order: Literal["updated", "created"] = "updated",
         limit: int = 50,
-        before: SessionInfo | None = None,
-    ) -> list[SessionInfo]:
-        """Sessions, the latest change first; archived ones only if ``archived`` or ``status`` says so.
+        after: str | None = None,
+    ) -> Page:
+        """A page of the sessions: the latest change first, or with ``order="created"`` the latest made first. Reading changes nothing.
 
-        ``before`` is the last one of the page before. The owner's are counted, not everybody's: a page is short only if there are no
-        more. Raises `UsageError` for a blank owner.
+        Archived ones are shown only if ``archived`` or ``status`` says so. ``labels`` must all be there; the title must hold all
+        ``words``, whatever their case; ``since`` and ``until`` (ms since 1970) say when they changed last. ``after`` is ``next`` of the
+        page before, with the same filters. Nothing is shown twice; by ``"created"`` nothing is left out either, whatever changes
+        meanwhile, while by ``"updated"`` what changes moves to the front, before the page that was read. A session that can't be read is
+        listed with its ``problem``. The owner's are counted, not everybody's: a page is short only if there are no more.
+
+        Raises `UsageError` for a blank owner, for filters that are none, and for an ``after`` that no list of these filters gave.
         """
         owner = self._owner if owner is None else check_owner(owner)
         if self._owner not in (None, owner):
-            return []
-        wanted = (status,) if isinstance(status, str) else tuple(status or ())
-        position = None
-        if before is not None:
-            position = (before.updated, (await self._head(before.session_id)).row.no)
-        query = SessionQuery(owner=owner, status=wanted, archived=archived, agent=agent, before=position, limit=limit)  # type: ignore[arg-type]
-        return [await self._info(row) for row in await self._runtime.store.sessions(query)]
+            return Page()
+        query = listing.query(
+            owner=owner,
+            status=status,
+            agent=agent,
+            labels=labels,
+            words=words,
+            since=since,
+            until=until,
+            archived=archived,
+            order=order,
+            limit=limit,
+        )
+        rows = await self._runtime.store.sessions(listing.continued(query, self._runtime.store.secret, after))
+        return Page([await self._info(row) for row in rows], listing.token(query, self._runtime.store.secret, rows))
+
+    async def each(self, **filters: Any) -> AsyncIterator[SessionInfo]:
+        """Every session that `list` shows with these filters, page by page; archived ones too if ``archived`` says so."""
+        after: str | None = None
+        while True:
+            page = await self.list(**filters, after=after)
+            for info in page:
+                yield info
+            if (after := page.next) is None:
+                return
 
 
 def _submission_id(submission: str | None) -> str:

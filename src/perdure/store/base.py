@@ -52,7 +52,10 @@ SessionStatus: TypeAlias = Literal["idle", "queued", "running", "waiting", "stuc
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The small head of a session. ``no`` is a local number and never leaves the store's own process family."""
+    """The small head of a session. ``no`` is a local number and never leaves the store's own process family.
+
+    ``problem``: it can't be read, and this is why; a list shows such a row with what is left of it.
+    """
 
     no: int
     session_id: str
@@ -73,6 +76,7 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     created: int
     updated: int
     checkpoint: bytes
+    problem: str = ""
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -307,15 +311,22 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions to list, newest change first. ``before`` is the (updated, no) of the last row of the page before.
+    """Which sessions to list: the latest change first, or, by ``created``, the latest made first.
 
-    Without ``status`` deleted sessions are left out, and archived ones unless ``archived``.
+    ``before`` is the (updated, no) of the last row of the page before; by ``created`` only its number counts, which never changes.
+    Without ``status`` deleted sessions are left out, and archived ones unless ``archived``. All ``labels`` must be there, and the title
+    must hold all ``words``, whatever their case. ``since`` and ``until`` (ms) say when they changed last: ``since <= updated < until``.
     """
 
     owner: str | None = None
     status: tuple[SessionStatus, ...] = ()
     archived: bool = False
     agent: str | None = None
+    labels: dict[str, str] = {}
+    words: tuple[str, ...] = ()
+    since: int | None = None
+    until: int | None = None
+    order: Literal["updated", "created"] = "updated"
     before: tuple[int, int] | None = None
     limit: int = 50
 
@@ -411,7 +422,7 @@ class Store(Protocol):
         """Effects by key prefix and state whose receipt is behind ``after``, oldest first."""
 
     async def sessions(self, query: SessionQuery) -> list[SessionRow]:
-        """A page of the catalogue."""
+        """A page of the catalogue. A row that can't be read hides no other: it comes with its ``problem``."""
 
     async def blob(self, root: str, digest: str) -> StoredBlob | None:
         """Content by digest. Raises `StoreCorrupt` if the bytes are not what their digest says."""

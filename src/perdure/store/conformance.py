@@ -958,6 +958,52 @@ class StoreConformance:
             (row,) = await store.sessions(SessionQuery(owner="b", limit=1))
             assert row == await row_of(store, "s3")
 
+    async def test_the_list_is_searched_by_labels_words_and_time(self, place: Place) -> None:
+        async with opened(place) as store:
+            for index, (title, labels) in enumerate(
+                (
+                    ("Refund of A-1", {"desk": "3", "sort": "mail"}),
+                    ("REFUND B-2 Straße", {"desk": "3"}),
+                    ('A quote\'s "and" %_ \\', {"a \"b\" 'c' $.x": "1"}),
+                    ("", {}),
+                )
+            ):
+                no = await create(store, f"s{index}", at=1_000 + index)
+                await store.commit(
+                    Commit(no=no, version=1, fence=0, holder=None, at=0, catalogue=catalogue("idle", title=title, labels=labels))
+                )
+
+            async def listed(**filters: Any) -> list[str]:
+                return [row.session_id for row in await store.sessions(SessionQuery(**filters))]
+
+            assert await listed(words=("refund",)) == ["s1", "s0"]
+            assert await listed(words=("refund", "STRASSE")) == ["s1"]
+            assert await listed(words=("%_",)) == ["s2"]
+            assert await listed(words=('"and"', "'s")) == ["s2"]
+            assert await listed(words=("nothing",)) == []
+            assert await listed(labels={"desk": "3"}) == ["s1", "s0"]
+            assert await listed(labels={"desk": "3", "sort": "mail"}) == ["s0"]
+            assert await listed(labels={"desk": "4"}) == []
+            assert await listed(labels={"a \"b\" 'c' $.x": "1"}) == ["s2"]
+            assert await listed(since=1_002) == ["s3", "s2"]
+            assert await listed(until=1_002) == ["s1", "s0"]
+            assert await listed(since=1_001, until=1_003, words=("refund",)) == ["s1"]
+            assert await listed(since=2_000) == []
+
+    async def test_pages_by_the_time_of_creation_show_each_session_once_whatever_changes(self, place: Place) -> None:
+        async with opened(place) as store:
+            numbers = {f"s{index}": await create(store, f"s{index}", at=1_000) for index in range(20)}
+            seen: list[str] = []
+            before: tuple[int, int] | None = None
+            while page := await store.sessions(SessionQuery(order="created", before=before, limit=3)):
+                seen += [row.session_id for row in page]
+                before = page[-1].updated, page[-1].no
+                for name in ("s19", "s0", seen[-1]):
+                    row = await row_of(store, name)
+                    await store.commit(step(numbers[name], row.version, catalogue=catalogue("running")))
+                await create(store, f"new{len(seen)}", at=3_000)
+            assert seen == [f"s{index}" for index in range(19, -1, -1)]
+
     async def test_an_archived_session_is_hidden_and_takes_nothing_new(self, place: Place) -> None:
         async with opened(place) as store:
             no = await create(store)

@@ -349,18 +349,14 @@ class MemoryStore:
 
     async def sessions(self, query: SessionQuery) -> list[SessionRow]:
         self._time()
-        found = []
-        hidden = ("deleted",) if query.archived else ("deleted", "archived")
-        for session in self._content.by_no.values():
-            row = session.row
-            if (
-                (row.status in query.status if query.status else row.status not in hidden)
-                and query.owner in {None, row.owner}
-                and query.agent in {None, row.agent}
-                and (query.before is None or (row.updated, row.no) < query.before)
-            ):
-                found.append(row)
-        found.sort(key=lambda row: (row.updated, row.no), reverse=True)
+
+        def place(row: SessionRow) -> tuple[int, int]:
+            return (row.updated if query.order == "updated" else 0, row.no)
+
+        before = None if query.before is None else (query.before[0] if query.order == "updated" else 0, query.before[1])
+        rows = [session.row for session in self._content.by_no.values()]
+        found = [row for row in rows if rules.matches(query, row) and (before is None or place(row) < before)]
+        found.sort(key=place, reverse=True)
         return found[: max(0, query.limit)]
 
     async def blob(self, root: str, digest: str) -> StoredBlob | None:

@@ -18,13 +18,14 @@ from .base import (
     NewSession,
     NoSession,
     Send,
+    SessionQuery,
     SessionRow,
     SessionStatus,
     Stale,
     StoredBlob,
 )
 
-__all__ = ["After", "Clock", "Head", "after_commit", "check_blob", "check_commit", "check_new", "judge", "wall_clock", "woken"]
+__all__ = ["After", "Clock", "Head", "after_commit", "check_blob", "check_commit", "check_new", "judge", "matches", "wall_clock", "woken"]
 
 Clock = Callable[[], int]
 """Milliseconds since 1970."""
@@ -50,6 +51,23 @@ class After(msgspec.Struct, frozen=True):
     holder: str | None
     claims: int
     inbox_head: int
+
+
+def matches(query: SessionQuery, row: SessionRow) -> bool:
+    """Whether a list shows a session, wherever its page begins."""
+    if query.status:
+        shown = row.status in query.status
+    else:
+        shown = row.status != "deleted" and (query.archived or row.status != "archived")
+    return (
+        shown
+        and query.owner in {None, row.owner}
+        and query.agent in {None, row.agent}
+        and (query.since is None or row.updated >= query.since)
+        and (query.until is None or row.updated < query.until)
+        and all(row.labels.get(label) == value for label, value in query.labels.items())
+        and all(word.casefold() in row.title.casefold() for word in query.words)
+    )
 
 
 def wall_clock() -> int:

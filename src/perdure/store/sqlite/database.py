@@ -23,6 +23,7 @@ from ...core.errors import (
     StoreFull,
     StoreReadOnly,
 )
+from . import rows
 from .locks import LifeLocks, Turnstile
 from .sql import QUERIES, SCHEMA
 
@@ -100,6 +101,8 @@ class Database:
     def connect_reader(self) -> apsw.Connection:
         connection = self._connect(apsw.SQLITE_OPEN_READONLY)
         connection.execute("PRAGMA query_only = 1")
+        connection.create_scalar_function("holds_words", rows.holds_words, 2, deterministic=True)
+        connection.create_scalar_function("holds_labels", rows.holds_labels, 2, deterministic=True)
         return connection
 
     def check_place(self) -> None:

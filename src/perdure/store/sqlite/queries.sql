@@ -237,16 +237,37 @@ SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder,
     labels, created, updated, checkpoint
 FROM sessions WHERE no > :after ORDER BY no LIMIT :limit;
 
--- name: sessions_page
--- A page of the list, newest change first.
-SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner, title,
-    labels, created, updated, checkpoint
-FROM sessions
-WHERE (updated, no) < (:updated, :no)
+-- name: sessions_updated
+-- The numbers of a page of the list, newest change first.
+SELECT no FROM sessions
+WHERE (updated, no) < (:updated, :no) AND updated >= :since AND updated < :until
     AND (:owner IS NULL OR owner = :owner)
     AND (:agent IS NULL OR agent = :agent)
     AND iif(:statuses IS NULL, status <> 'deleted' AND (:archived OR status <> 'archived'), status IN (SELECT value FROM json_each(:statuses)))
+    AND (:words IS NULL OR holds_words(CAST(title AS BLOB), :words))
+    AND (:labels IS NULL OR holds_labels(CAST(labels AS BLOB), :labels))
 ORDER BY updated DESC, no DESC LIMIT :limit;
+
+-- name: sessions_created
+-- The numbers of a page of the list, the latest made first.
+SELECT no FROM sessions
+WHERE no < :no AND +updated >= :since AND +updated < :until
+    AND (:owner IS NULL OR owner = :owner)
+    AND (:agent IS NULL OR agent = :agent)
+    AND iif(:statuses IS NULL, status <> 'deleted' AND (:archived OR status <> 'archived'), status IN (SELECT value FROM json_each(:statuses)))
+    AND (:words IS NULL OR holds_words(CAST(title AS BLOB), :words))
+    AND (:labels IS NULL OR holds_labels(CAST(labels AS BLOB), :labels))
+ORDER BY no DESC LIMIT :limit;
+
+-- name: session_by_no
+-- A whole session row.
+SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner, title,
+    labels, created, updated, checkpoint
+FROM sessions WHERE no = :no;
+
+-- name: session_broken
+-- What is left of a session row that can't be read.
+SELECT CAST(session_id AS BLOB), CAST(owner AS BLOB), CAST(title AS BLOB) FROM sessions WHERE no = :no;
 
 -- name: runnable
 -- Free sessions that are due and sessions of dead holders, oldest first.

@@ -139,15 +139,29 @@ class Reader:
     def sessions(self, query: SessionQuery) -> list[SessionRow]:
         updated, no = query.before or (LAST, LAST)
         values = {
-            "updated": updated,
             "no": no,
+            "since": -LAST if query.since is None else query.since,
+            "until": LAST if query.until is None else query.until,
             "owner": query.owner,
             "agent": query.agent,
             "archived": query.archived,
             "statuses": rows.names(query.status) if query.status else None,
+            "words": rows.names([word.casefold() for word in query.words]) if query.words else None,
+            "labels": rows.labels(query.labels) if query.labels else None,
             "limit": max(0, query.limit),
         }
-        return [rows.session(row) for row in self._rows("sessions_page", values)]
+        if query.order == "created":
+            found = self._rows("sessions_created", values)
+        else:
+            found = self._rows("sessions_updated", {**values, "updated": updated})
+        return [self._listed(number) for (number,) in found.fetchall()]
+
+    def _listed(self, no: int) -> SessionRow:
+        """One row of a list, or what can be said of it."""
+        try:
+            return rows.listed(self._one("session_by_no", {"no": no}))
+        except (UnicodeError, msgspec.MsgspecError, apsw.Error) as error:
+            return rows.broken(no, self._one("session_broken", {"no": no}), str(error))
 
     def blob(self, root: str, digest: str) -> StoredBlob | None:
         row = self._one("blob_get", {"root": root, "digest": digest})

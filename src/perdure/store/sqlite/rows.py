@@ -9,9 +9,10 @@ import msgspec
 from ...core import canonical
 from ..base import InboxRow, SessionRow
 
-__all__ = ["inbox", "labels", "names", "session"]
+__all__ = ["broken", "holds_labels", "holds_words", "inbox", "labels", "listed", "names", "session"]
 
 _labels = msgspec.json.Decoder(dict[str, str])
+_names = msgspec.json.Decoder(list[str])
 _inbox_columns = (
     "submission_id",
     "arrival",
@@ -64,3 +65,58 @@ def session(row: Any) -> SessionRow:
     values = dict(zip(_session_columns, row, strict=True))
     values["labels"] = _labels.decode(values["labels"])
     return SessionRow(**values)
+
+
+def listed(row: Any) -> SessionRow:
+    """`session`, and every column is what it should be. Raises `msgspec.ValidationError`."""
+    values = dict(zip(_session_columns, row, strict=True))
+    values["labels"] = _labels.decode(values["labels"])
+    checkpoint = values.pop("checkpoint")
+    if not isinstance(checkpoint, bytes):
+        raise msgspec.ValidationError("the checkpoint is no blob")
+    row_without: SessionRow = msgspec.convert({**values, "checkpoint": b""}, SessionRow)
+    return msgspec.structs.replace(row_without, checkpoint=checkpoint)
+
+
+def broken(no: int, row: Any, why: str) -> SessionRow:
+    """A row that can't be read, with what is left of it."""
+    session_id, owner, title = ((value or b"").decode(errors="replace") for value in row)
+    return SessionRow(
+        no=no,
+        session_id=session_id,
+        root="",
+        parent=None,
+        parent_kind=None,
+        agent="",
+        version=0,
+        fence=0,
+        holder=None,
+        claims=0,
+        inbox_head=0,
+        wake_at=None,
+        status="halted",
+        owner=owner,
+        title=title,
+        labels={},
+        created=0,
+        updated=0,
+        checkpoint=b"",
+        problem=f"its row in the list can't be read: {why}",
+    )
+
+
+def holds_words(*given: Any) -> bool:
+    """Whether a title holds all of some casefolded words; for SQL."""
+    title, words = given
+    folded = title.decode(errors="replace").casefold() if isinstance(title, bytes) else ""
+    return all(word in folded for word in _names.decode(words))
+
+
+def holds_labels(*given: Any) -> bool:
+    """Whether labels hold all of some others; for SQL. Those that can't be read hold none."""
+    stored, wanted = given
+    try:
+        held = _labels.decode(stored)
+    except (msgspec.MsgspecError, TypeError):
+        return False
+    return all(held.get(label) == value for label, value in _labels.decode(wanted).items())
