@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .. import PerdureError
+from .. import PerdureError, UsageError
 from ..models.resolve import resolve
 from .plot import LATE_MAIL, play
 from .proof import Proof, prove
@@ -45,7 +45,7 @@ def run(argv: Sequence[str] | None) -> int:
         if options.model:
             _check_model(options.model)
         directory = _directory(options.keep)
-    except (PerdureError, OSError) as error:
+    except PerdureError as error:
         errors.print(Text(f"perdure demo: {error}"), soft_wrap=True)
         return 2
     try:
@@ -75,9 +75,14 @@ def _check_model(name: str) -> None:
 def _directory(keep: Path | None) -> Path:
     if keep is None:
         return Path(tempfile.mkdtemp(prefix="perdure-demo-"))
-    keep.mkdir(parents=True, exist_ok=True)
-    if any(keep.iterdir()):
-        raise FileExistsError(f"{keep} is not empty")
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+        empty = not any(keep.iterdir())
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"no files can be kept in {str(keep)!r}: {reason}", hint="name a directory that can be made") from error
+    if not empty:
+        raise UsageError(f"{str(keep)!r} is not empty", hint="name a new directory")
     return keep
 
 

@@ -36,12 +36,12 @@ LEFT = 43
 @asynccontextmanager
 async def live(scene: Scene, console: Console) -> AsyncIterator[None]:
     """Draw the scene until the block ends; its last picture stays."""
-    with Live(_picture(scene, console), console=console, auto_refresh=False, vertical_overflow="crop") as screen:
+    with Live(picture(scene, console), console=console, auto_refresh=False, vertical_overflow="crop") as screen:
 
         async def draw() -> None:
             while True:
                 await asyncio.sleep(REFRESH)
-                screen.update(_picture(scene, console), refresh=True)
+                screen.update(picture(scene, console), refresh=True)
 
         drawing = asyncio.create_task(draw())
         try:
@@ -50,7 +50,7 @@ async def live(scene: Scene, console: Console) -> AsyncIterator[None]:
             drawing.cancel()
             with suppress(asyncio.CancelledError):
                 await drawing
-            screen.update(_picture(scene, console), refresh=True)
+            screen.update(picture(scene, console), refresh=True)
 
 
 def line_of(line: Line, *, width: int | None = None) -> Text:
@@ -61,13 +61,12 @@ def line_of(line: Line, *, width: int | None = None) -> Text:
     return text
 
 
-def _picture(scene: Scene, console: Console) -> Group:
+def picture(scene: Scene, console: Console) -> Group:
     back = sum(kill.back_after is not None for kill in scene.kills)
     head = Text.assemble(
         ("perdure demo", "bold"),
-        f"  {scene.elapsed:4.1f} s  agent: ",
+        f"  {scene.elapsed:4.1f} s  paid: {euros(scene.paid)}  kills: {len(scene.kills)}  recovered: {back}  ",
         (scene.process, "bold red" if scene.process == "dead" else "cyan"),
-        f"  kills: {len(scene.kills)}  recovered: {back}  paid: {euros(scene.paid)}",
     )
     head.truncate(console.width, overflow="ellipsis")
     table = Table.grid(padding=(0, 1), expand=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -11,8 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from perdure.demo import tether
+from perdure.demo.scene import Kill, Scene
+from perdure.demo.view import picture
 
 ROOT = Path(__file__).parents[3]
 PROOFS = 9
@@ -132,6 +136,31 @@ def test_it_keeps_its_files_only_where_there_are_none(tmp_path: Path) -> None:
     output, _ = process.communicate(timeout=10)
     assert process.returncode == 2
     assert "is not empty" in output
+
+
+@pytest.mark.parametrize("place", ["/proc/kept", "file/below"])
+def test_a_place_where_nothing_can_be_kept_is_named_with_the_reason(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    process = start(tmp_path / place)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert f"no files can be kept in '{tmp_path / place}': " in output
+    assert "name a directory" in output
+    assert "Errno" not in output
+
+
+def test_the_picture_of_a_small_terminal_holds_the_money_and_the_process() -> None:
+    scene = Scene(lambda line: None)
+    scene.began -= 99
+    scene.process = "pid 4194304"
+    scene.kills = [Kill("", "", [], back_after=1.0)] * 14
+    scene.ledger = [{"event": "paid", "cents": 143_864}]
+    console = Console(width=80, height=24, file=io.StringIO())
+    console.print(picture(scene, console))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert "paid: 1,438.64 €" in lines[0]
+    assert lines[0].rstrip().endswith("pid 4194304")
+    assert len(lines) <= 24
 
 
 def test_the_example_dies_after_paying_and_pays_once(tmp_path: Path) -> None:

@@ -1,0 +1,94 @@
+"""What the documents print can be done as it is printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import PATIENCE, Program
+
+ROOT = Path(__file__).parents[3]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+EXPECTED = re.compile(r"# → (.*)$", re.MULTILINE)
+
+
+def sections(document: str) -> dict[str, list[tuple[str, str]]]:
+    """The blocks of code in a document, as language and text, by section."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for section in (ROOT / document).read_text().split("\n## "):
+        title = section.partition("\n")[0]
+        if blocks := BLOCK.findall(section):
+            found[title] = blocks
+    return found
+
+
+def python(directory: Path, file: str, code: str) -> str:
+    """Run a snippet as a program of its own, and return what it prints."""
+    (directory / file).write_text(code)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", file], cwd=directory, capture_output=True, text=True, timeout=PATIENCE, check=False, env=os.environ
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+    return done.stdout
+
+
+GUIDE = {title: blocks for title, blocks in sections("docs/guide.md").items() if any(language == "python" for language, _ in blocks)}
+
+
+def test_the_guide_has_programs() -> None:
+    assert len(GUIDE) >= 9
+
+
+@pytest.mark.parametrize("title", GUIDE)
+def test_a_section_of_the_guide_runs_and_prints_what_it_says(tmp_path: Path, title: str) -> None:
+    code = "\n\n".join(text for language, text in GUIDE[title] if language == "python")
+    expected = EXPECTED.findall(code)
+    assert expected
+    assert python(tmp_path, "snippet.py", code).splitlines() == expected
+
+
+def commands(document: str) -> list[list[str]]:
+    """Every command line of ours in a document's blocks, in order."""
+    lines = [line for blocks in sections(document).values() for language, text in blocks if not language for line in text.splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("perdure ")]
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/cli.md"])
+def test_the_commands_of_a_document_work_in_a_fresh_directory_one_after_the_other(perdure: Program, document: str) -> None:
+    [shop] = [text for blocks in sections("README.md").values() for language, text in blocks if language == "python"]
+    assert shop.startswith("# shop.py\n")
+    if document == "README.md":
+        first = python(perdure.directory, "shop.py", shop)
+        assert "A-1 is refunded." in first
+        assert python(perdure.directory, "shop.py", shop) == first
+    (perdure.directory / "shop.py").write_text(shop)
+    found = commands(document)
+    assert len(found) >= 3
+    for command in found:
+        perdure(*command, code=6 if "--no-wait" in command else 0)
+    assert all(info["status"] == "idle" for info in perdure.json("sessions"))
+
+
+def test_every_command_and_option_is_in_the_manual(perdure: Program) -> None:
+    manual = (ROOT / "docs" / "cli.md").read_text()
+    names = re.findall(r"^    ([a-z]+) ", perdure("--help"), re.MULTILINE)
+    assert "revoke" in names
+    for name in names:
+        assert re.search(rf"`{name}\b", manual), name
+        if name == "demo":
+            continue
+        for option in set(re.findall(r"--[a-z-]+", perdure(name, "--help"))) - {"--help", "--db", "--json", "--actor"}:
+            assert f"`{option}" in manual or f" {option}" in manual, f"{name} {option}"
+
+
+@pytest.mark.parametrize("document", ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))])
+def test_links_lead_somewhere(document: str) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / document).read_text()):
+        assert (ROOT / document).parent.joinpath(target).exists(), target
