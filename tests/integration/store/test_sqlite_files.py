@@ -154,6 +154,34 @@ async def test_no_new_file_is_made_beside_the_log_of_one_that_was_moved_away(pat
     await store.close()
 
 
+@pytest.mark.parametrize("agents", ["'garbage'", "x'ff'"])
+async def test_a_runners_row_that_can_not_be_read_keeps_nobody_from_working(path: Path, agents: str) -> None:
+    store = SQLiteStore(path)
+    await store.open()
+    await create(store)
+    connection = apsw.Connection(str(path))
+    connection.execute(f"INSERT INTO runners VALUES ('r', 'h', 1, 1, 9999999999999, {agents})")
+    connection.close()
+    assert await store.runnable(limit=9) == ["s"]
+    with pytest.raises(StoreCorrupt):
+        await store.runners()
+    await store.close()
+
+
+async def test_a_write_that_meets_a_row_that_can_not_be_read_says_that_the_store_is_corrupt(path: Path) -> None:
+    store = SQLiteStore(path)
+    await store.open()
+    await create(store)
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE sessions SET labels = 'garbage'")
+    connection.close()
+    with pytest.raises(StoreCorrupt, match="perdure verify"):
+        await store.send(submission("s", "m2"))
+    with pytest.raises(StoreCorrupt):
+        await store.load("s")
+    await store.close()
+
+
 async def test_a_future_format_is_left_alone(path: Path) -> None:
     await made(path)
     connection = apsw.Connection(str(path))

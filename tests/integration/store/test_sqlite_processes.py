@@ -284,6 +284,7 @@ async def test_two_processes_that_write_let_each_other_in(path: Path) -> None:
         await create(store, "theirs")
         await create(store, "ours")
         slow: list[float] = []
+        theirs: list[int] = []
         # On a busy machine one round may meet somebody else's load.
         for turn in range(3):
             process.order(do="storm", session="theirs", seconds=1.0)
@@ -292,12 +293,12 @@ async def test_two_processes_that_write_let_each_other_in(path: Path) -> None:
                 start = time.perf_counter()
                 assert isinstance(await store.send(submission("ours", f"{turn} {index}")), Sent)
                 waits.append(time.perf_counter() - start)
-            made = await process.line()
-            assert made > 60
+            theirs.append(await process.line())
             slow.append(sorted(waits)[53])
-            if slow[-1] < 0.05:
+            if slow[-1] < 0.05 and theirs[-1] > 60:
                 break
         assert min(slow) < 0.05, slow
+        assert max(theirs) > 60, theirs
 
 
 async def test_processes_that_open_a_new_file_at_once_make_one_store(path: Path) -> None:

@@ -49,7 +49,7 @@ class Reader:
             return read(*arguments)
         except apsw.Error as error:
             raise translate(error, "reading") from error
-        except (UnicodeError, msgspec.MsgspecError) as error:
+        except (UnicodeError, msgspec.MsgspecError, AttributeError, TypeError) as error:
             raise StoreCorrupt(f"a row holds what can't be read: {error}", hint="run `perdure verify`") from error
 
     def _rows(self, name: str, values: Any = None) -> Any:
@@ -86,7 +86,8 @@ class Reader:
         return found
 
     def runnable(self, limit: int, agents: list[str] | None, now: int) -> list[str]:
-        alive = [runner.id for runner in self.runners(now) if runner.alive]
+        # Only what it takes: a runner's row that can't be read in other respects must not keep anybody from working.
+        alive = [row[0] for row in self._rows("runners").fetchall() if row[4] > now and not self._database.lives.ended(row[0])]
         wanted = None if agents is None else rows.names(agents)
         values = {"now": now, "limit": limit, "agents": wanted, "alive": rows.names(alive)}
         return [session_id for (session_id,) in self._rows("runnable", values)]

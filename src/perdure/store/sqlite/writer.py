@@ -14,8 +14,9 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 import apsw
+import msgspec
 
-from ...core.errors import PerdureError, StoreBroken
+from ...core.errors import PerdureError, StoreBroken, StoreCorrupt
 from .database import Database, translate
 from .writes import Transaction, WithinFailed, Write
 
@@ -334,6 +335,8 @@ def _outward(error: BaseException) -> BaseException:
     """What the caller is told."""
     if isinstance(error, WithinFailed):
         error = error.error
+    if isinstance(error, UnicodeError | msgspec.MsgspecError):
+        return StoreCorrupt(f"a row holds what can't be read: {error}", hint="run `perdure verify`")
     return translate(error, "writing") if isinstance(error, apsw.Error) else error
 
 
