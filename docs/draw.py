@@ -20,7 +20,7 @@ PAGE = Path(__file__).with_name("protocol.md")
 EVENTS = Path(__file__).with_name("events.md")
 SCHEMA = Path(__file__).with_name("events.schema.json")
 
-LIVE: tuple[type[msgspec.Struct], ...] = (feed.SessionOpened, feed.ResumeRequested, TextDelta, ReasoningDelta)
+LIVE: tuple[type[msgspec.Struct], ...] = (feed.SessionOpened, feed.ResumeRequested, feed.HookFailed, TextDelta, ReasoningDelta)
 """What a reader of events gets besides entries."""
 
 EVENTS_HEAD = """# Events and commands
@@ -57,6 +57,7 @@ ALIASES: dict[str, Any] = {
     "OperationKind": entries.OperationKind,
     "EffectClass": entries.EffectClass,
     "Role": messages.Role,
+    "Hold": entries.Hold,
 }
 """The names in fields' types that stand for a choice of words."""
 
@@ -92,6 +93,7 @@ COMMANDS: tuple[type[commands.Command], ...] = (
     commands.EditMessage,
     commands.Withdraw,
     commands.AddNote,
+    commands.RunCommand,
     commands.RewriteSpan,
     commands.RestoreRevision,
     commands.RedactContent,
@@ -171,6 +173,9 @@ def _rules() -> Iterable[str]:
         ("attempts.LONGEST_DELAY_MS", attempts.LONGEST_DELAY_MS, "the ceiling of that delay, and of a provider's own hint"),
         ("endings.RESTARTS", endings.RESTARTS, "attempts of one operation that may begin because of a restart"),
         ("checkpoint.CALLS_LIMIT", checkpoint.CALLS_LIMIT, "tool calls of one step"),
+        ("checkpoint.STEPS_LIMIT", checkpoint.STEPS_LIMIT, "things that extensions may do outside in one step"),
+        ("checkpoint.EXTENSION_KEYS_LIMIT", checkpoint.EXTENSION_KEYS_LIMIT, "values that extensions keep in one session"),
+        ("checkpoint.ONCE_LIMIT", checkpoint.ONCE_LIMIT, "keys of guidance that is given once in one session"),
         ("checkpoint.SIZE_LIMIT", checkpoint.SIZE_LIMIT, "bytes of a checkpoint"),
         ("checkpoint.RULES", checkpoint.RULES, "the number of these rules"),
     ):

@@ -1,11 +1,14 @@
 """LLM agents that survive a ``kill -9``."""
 
 from .agent import Agent
+from .agent.middleware import Continue, HookContext, Middleware, Reject, Replace, Rewrite, State, Stop
 from .core.entries import (
     ApprovalRequested,
     Archived,
     EffectSettled,
     Entry,
+    ExtensionCommand,
+    ExtensionSet,
     Forked,
     GrantGiven,
     Identity,
@@ -30,6 +33,7 @@ from .core.entries import (
     TurnAborted,
     TurnCompleted,
     TurnEnded,
+    TurnEnding,
     TurnFailed,
     TurnLimited,
     TurnStarted,
@@ -43,6 +47,8 @@ from .core.errors import (
     CutThroughCall,
     DefinitionChanged,
     DuplicateTool,
+    EffectFailed,
+    EffectUncertain,
     Fenced,
     FormatUnknown,
     InvalidAgent,
@@ -53,6 +59,7 @@ from .core.errors import (
     InvalidTranscript,
     InvalidURL,
     LimitExceeded,
+    MiddlewareError,
     MissingExtra,
     MissingKey,
     MissingRoute,
@@ -98,7 +105,7 @@ from .core.usage import Totals, Usage
 from .models.base import Model, ModelOutput, ModelRequest, ModelSettings, ReasoningDelta, TextDelta, ToolSpec
 from .models.router import Router
 from .models.scripted import FunctionModel, Reply, ScriptedModel
-from .runtime.feed import ResumeRequested, SessionOpened
+from .runtime.feed import HookFailed, ResumeRequested, SessionOpened
 from .runtime.result import Result
 from .runtime.runtime import Runtime, open  # noqa: A004
 from .runtime.session import Session
@@ -120,19 +127,26 @@ __all__ = [
     "Blob",
     "CapacityExceeded",
     "CheckpointTooLarge",
+    "Continue",
     "CoordinationError",
     "CutThroughCall",
     "DefinitionChanged",
     "Deny",
     "Done",
     "DuplicateTool",
+    "EffectFailed",
     "EffectSettled",
+    "EffectUncertain",
     "Entry",
+    "ExtensionCommand",
+    "ExtensionSet",
     "Fenced",
     "Forked",
     "FormatUnknown",
     "FunctionModel",
     "GrantGiven",
+    "HookContext",
+    "HookFailed",
     "Identity",
     "InvalidAgent",
     "InvalidMessage",
@@ -145,6 +159,8 @@ __all__ = [
     "Limits",
     "Message",
     "MessageAdded",
+    "Middleware",
+    "MiddlewareError",
     "MissingExtra",
     "MissingKey",
     "MissingRoute",
@@ -176,6 +192,8 @@ __all__ = [
     "Redacted",
     "RedactedPart",
     "Refused",
+    "Reject",
+    "Replace",
     "Reply",
     "RequestClosed",
     "RequestOpened",
@@ -183,6 +201,7 @@ __all__ = [
     "ResumeRequested",
     "RevisionConflict",
     "Revived",
+    "Rewrite",
     "Rewritten",
     "RouteSelected",
     "Router",
@@ -203,6 +222,8 @@ __all__ = [
     "Sessions",
     "Source",
     "StaleRequest",
+    "State",
+    "Stop",
     "StoreBroken",
     "StoreClosed",
     "StoreCorrupt",
@@ -228,6 +249,7 @@ __all__ = [
     "TurnAborted",
     "TurnCompleted",
     "TurnEnded",
+    "TurnEnding",
     "TurnFailed",
     "TurnLimited",
     "TurnStarted",

@@ -18,6 +18,7 @@ from ..models.base import Model, ModelSettings, ToolSpec
 from ..models.router import Router
 from ..tools.policy import Approve, Policy
 from ..tools.tool import Tool, as_tool, is_seconds
+from .middleware import Middleware, check_middleware
 
 __all__ = ["Agent", "OnChange", "OnRestart"]
 
@@ -38,6 +39,8 @@ class Agent:
     for ever. ``on_restart`` says whether a turn that a crash cut off goes on; ``on_change`` whether it may under another definition: a
     ``compatible`` one, none but the ``same``, or ``any``. Of a tool's result of more than ``archive`` bytes the model sees an excerpt from
     its first appearance on, and the built-in tool ``read_result`` brings back any part of it; None shows every result whole.
+    ``middleware`` is the agent's own code around its turns, in the order in which
+    its hooks run; their tools and instructions are added to the agent's, once: see `toolset` and `prompt`.
 
     Raises `InvalidAgent`, `InvalidTool` or `DuplicateTool`.
     """
@@ -53,12 +56,15 @@ class Agent:
     settings: ModelSettings = ModelSettings()  # noqa: RUF009 - immutable
     approval_timeout: float | None = None
     archive: int | None = 20_000
+    middleware: Sequence[Middleware] = ()
 
     def __post_init__(self) -> None:
         _check_name(self.name)
         _check_text(self.name, self.instructions)
         _check_model(self.name, self.model)
         object.__setattr__(self, "tools", _checked_tools(self.name, self.tools))
+        object.__setattr__(self, "middleware", check_middleware(self.name, self.middleware))
+        self.toolset, self.prompt  # noqa: B018 - what middleware adds is read once, here
         self.policy  # noqa: B018 - checks approve=
         _check_limits(self.name, self.limits)
         _check_settings(self.name, self.settings)
@@ -87,6 +93,17 @@ class Agent:
         return Policy.of(self.approve, self._by_name)
 
     @cached_property
+    def toolset(self) -> tuple[Tool, ...]:
+        """The agent's tools, and then those of its middleware."""
+        added = [tool for item in self.middleware for tool in _checked_tools(self.name, item.tools)]
+        return _checked_tools(self.name, [*self.tools, *added]) if added else tuple(self.tools)
+
+    @cached_property
+    def prompt(self) -> str:
+        """The agent's instructions, and then those of its middleware."""
+        return "\n\n".join([text for text in (self.instructions, *(item.instructions for item in self.middleware)) if text])
+
+    @cached_property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools as a model is told of them, in the order of their declaration."""
         offered = self._offered.values()
@@ -95,7 +112,7 @@ class Agent:
     @cached_property
     def _offered(self) -> dict[str, Tool]:
         """Its own tools, and those that come with what it asks for."""
-        if self.archive is None or not self.tools:
+        if self.archive is None or not self.toolset:
             return self._by_name
         # It is made with pydantic, which is imported on first use.
         from ..tools.results import read_result_tool
@@ -104,7 +121,7 @@ class Agent:
 
     @cached_property
     def _by_name(self) -> dict[str, Tool]:
-        return {tool.name: tool for tool in self.tools}
+        return {tool.name: tool for tool in self.toolset}
 
     def replace(self, **changes: Any) -> Agent:
         """The same agent with some fields changed, checked again."""

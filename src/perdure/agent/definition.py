@@ -33,10 +33,10 @@ def describe(agent: Agent) -> dict[str, Any]:
     return {
         "format": _FORMAT,
         "name": agent.name,
-        "instructions": canonical.digest(agent.instructions.encode()),
+        "instructions": canonical.digest(agent.prompt.encode()),
         "model": _route(agent),
         "output": None,
-        "tools": [_describe_tool(tool) for tool in agent.tools],
+        "tools": [_describe_tool(tool) for tool in agent.toolset],
         "approve": {
             "rules": dict(agent.policy.rules),
             "function": None if agent.policy.function is None else _identity(agent.policy.function),
@@ -45,6 +45,7 @@ def describe(agent: Agent) -> dict[str, Any]:
         "limits": {"steps": agent.limits.steps, "tool_calls": agent.limits.tool_calls, "tokens": agent.limits.tokens},
         "settings": msgspec.to_builtins(agent.settings),
         "archive": agent.archive,
+        "middleware": [{"name": item.name, "hooks": [*item.hooks()], "commands": sorted(item.commands)} for item in agent.middleware],
     }
 
 
@@ -67,6 +68,7 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> tuple[str, ...]:
     sentences += _approval_differs(old.get("approve") or {}, new.get("approve") or {})
     for fact, what in (("limits", "limit"), ("settings", "setting")):
         sentences += _facts_differ(f"the {what} ", old.get(fact) or {}, new.get(fact) or {})
+    sentences += _middleware_differs(old.get("middleware") or [], new.get("middleware") or [])
     if not sentences and old != new:
         sentences.append("the definition was written by another version of perdure")
     return tuple(sentences)
@@ -162,6 +164,18 @@ def _parameters_differ(name: str, old: dict[str, Any], new: dict[str, Any]) -> l
             sentences.append(f"the parameter {parameter!r} of the tool {name!r} changed")
     if not sentences and old != new:
         sentences.append(f"a type that the tool {name!r} uses changed")
+    return sentences
+
+
+def _middleware_differs(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[str]:
+    before, after = {item["name"]: item for item in old}, {item["name"]: item for item in new}
+    sentences = [f"the middleware {name!r} was removed" for name in before if name not in after]
+    sentences += [f"the middleware {name!r} was added" for name in after if name not in before]
+    common = [name for name in before if name in after]
+    if common != [name for name in after if name in before]:
+        sentences.append("the middlewares are in another order")
+    for name in common:
+        sentences += _facts_differ(f"of the middleware {name!r}, the ", before[name], after[name])
     return sentences
 
 

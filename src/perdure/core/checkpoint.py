@@ -16,8 +16,11 @@ from .entries import (
     DefinitionChange,
     EffectSettled,
     Entry,
+    ExtensionCommand,
+    ExtensionSet,
     Forked,
     GrantGiven,
+    Hold,
     Identity,
     Limits,
     MessageAdded,
@@ -42,22 +45,27 @@ from .entries import (
     SubmissionRefused,
     TurnAborted,
     TurnCompleted,
+    TurnEnding,
     TurnFailed,
     TurnLimited,
     TurnStarted,
     UncertainRequested,
 )
 from .errors import CheckpointTooLarge, NewerRules, StoreCorrupt
-from .messages import Part, RedactedPart, Source, StoredPart, ToolCall, is_private
+from .ids import once_key
+from .messages import Part, RedactedPart, Source, StoredPart, ToolCall, is_private, title_of
 from .transcript import EMPTY, chained
 from .usage import Totals
 
 __all__ = [
     "ABOUT_LIMIT",
     "CALLS_LIMIT",
+    "EXTENSION_KEYS_LIMIT",
     "GRANTS_LIMIT",
+    "ONCE_LIMIT",
     "RULES",
     "SIZE_LIMIT",
+    "STEPS_LIMIT",
     "About",
     "Call",
     "Checkpoint",
@@ -76,6 +84,7 @@ __all__ = [
     "fold",
     "is_archived",
     "phase",
+    "reviewing",
     "startable",
 ]
 
@@ -93,6 +102,15 @@ GRANTS_LIMIT = 64
 
 CALLS_LIMIT = 128
 """The most tool calls of one step."""
+
+STEPS_LIMIT = 64
+"""The most that extensions may do outside in one step."""
+
+EXTENSION_KEYS_LIMIT = 64
+"""The most values that extensions may keep in one session."""
+
+ONCE_LIMIT = 256
+"""The most guidance that is given once in one session."""
 
 Phase: TypeAlias = Literal["idle", "model", "tools", "waiting", "completing", "archived"]
 OperationStatus: TypeAlias = Literal["planned", "started", "ready", "unknown", "asking", "ended"]
@@ -148,7 +166,8 @@ class Turn(_State, frozen=True, kw_only=True):
     """The running turn.
 
     ``author`` and ``source`` sent the message that began it. ``unplanned`` are calls whose policy has not been asked; ``answer`` is the
-    receipt of the last model call.
+    receipt of the last model call. ``continued``: an extension had it go on once instead of ending. ``ending`` is the entry that says
+    how it will end.
     """
 
     id: str
@@ -170,6 +189,9 @@ class Turn(_State, frozen=True, kw_only=True):
     fallback: str = ""
     author: str = ""
     source: Source | None = None
+    holds: tuple[Hold, ...] = ()
+    continued: bool = False
+    ending: int = 0
 
     def operation(self, identity: str) -> Operation | None:
         """An operation of the running step."""
@@ -195,6 +217,11 @@ class Turn(_State, frozen=True, kw_only=True):
         return tuple(item for item in self.operations if item.plan.kind == "tool")
 
     @property
+    def steps(self) -> tuple[Operation, ...]:
+        """What extensions do, or did, outside in the running step."""
+        return tuple(item for item in self.operations if item.plan.kind == "step")
+
+    @property
     def requests(self) -> tuple[Operation, ...]:
         """The operations that wait for an answer."""
         return tuple(item for item in self.operations if item.request)
@@ -214,6 +241,7 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     ``revision`` names the transcript and ``context`` what models see, as chains over digests; ``epoch`` counts changes of its prefix.
     ``route`` is the selected one; ``owner`` and ``owner_group`` are those of the last accepted output. ``private``: the context holds
     private parts that its owner's group may be sent; those of the first ``private_from`` messages are sent to nobody.
+    ``extensions`` says for each extension where the values stand that it keeps; ``once`` are the keys of guidance that was given.
     """
 
     rules: int = 1  # never RULES: what is not written means the first rules, in every version
@@ -238,6 +266,8 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     private: bool = False
     private_from: int = 0
     grants: tuple[Grant, ...] = ()
+    extensions: dict[str, dict[str, int]] = {}
+    once: tuple[str, ...] = ()
     turns: int = 0
     usage: Totals = Totals()
     archived: bool = False
@@ -285,7 +315,7 @@ def decode(data: bytes) -> Checkpoint:
     except msgspec.MsgspecError as error:
         raise StoreCorrupt(f"the checkpoint can't be read: {error}", hint="run `perdure verify`") from error
     turn = checkpoint.turn
-    if turn is not None and turn.completing and (turn.operations or turn.unplanned):
+    if turn is not None and turn.completing and (turn.unplanned or any(item.plan.kind != "step" for item in turn.operations)):
         raise StoreCorrupt(f"the turn {turn.id} is completing while something of it is open", hint="run `perdure verify`")
     return checkpoint
 
@@ -331,7 +361,7 @@ def phase(checkpoint: Checkpoint) -> Phase:
     if turn.completing:
         return "completing"
     tools = turn.tools
-    if turn.unplanned or any(item.status in ("started", "unknown") for item in tools) or (tools and startable(turn)):
+    if turn.unplanned or any(item.status in ("started", "unknown") for item in tools) or (tools and (startable(turn) or reviewing(turn))):
         return "tools"
     if turn.requests:
         return "waiting"
@@ -354,10 +384,21 @@ def startable(turn: Turn) -> tuple[Operation, ...]:
     return tuple(found)
 
 
+def reviewing(turn: Turn) -> bool:
+    """Whether every call of the step has its result, and the message that tells them waits for the agent's own code."""
+    tools = turn.tools
+    return bool(tools) and not turn.unplanned and all(item.status == "ended" for item in tools)
+
+
 def due(checkpoint: Checkpoint) -> tuple[Operation, ...]:
-    """What should be running now: started attempts, and for those of status ``unknown`` their tool's ``reconcile``."""
+    """What should be running now: started attempts, and for those of status ``unknown`` their tool's ``reconcile``.
+
+    What extensions do outside is not among it: their own code does it, when it is asked again.
+    """
     turn = checkpoint.turn
-    return () if turn is None else tuple(item for item in turn.operations if item.status in ("started", "unknown"))
+    if turn is None:
+        return ()
+    return tuple(item for item in turn.operations if item.status in ("started", "unknown") and item.plan.kind != "step")
 
 
 def is_archived(turn: Turn | None, tool: str, size: int) -> bool:
@@ -437,6 +478,7 @@ def _turn_started(checkpoint: Checkpoint, entry: TurnStarted) -> Checkpoint:
         archive=entry.archive,
         author=entry.author,
         source=entry.source,
+        holds=entry.holds,
     )
     return replace(checkpoint, turn=turn, agent=entry.agent, route=checkpoint.route or entry.route)
 
@@ -463,11 +505,14 @@ def _message(checkpoint: Checkpoint, entry: MessageAdded) -> Checkpoint:
         revision=chained(checkpoint.revision, entry.digest),
         context=chained(checkpoint.context, seen),
         turn=turn,
+        # The first message that began a turn names the session; one that was rejected leaves nothing.
+        title=checkpoint.title or (title_of(entry.parts) if entry.number == 1 and entry.source is None else ""),
     )
 
 
 def _planned(checkpoint: Checkpoint, entry: OperationPlanned) -> Checkpoint:
-    return _add_operation(checkpoint, Operation(id=entry.operation, plan=entry.plan))
+    edited = 0 if entry.arguments is None else entry.seq
+    return _add_operation(checkpoint, Operation(id=entry.operation, plan=entry.plan, edited=edited))
 
 
 def _started(checkpoint: Checkpoint, entry: OperationStarted) -> Checkpoint:
@@ -492,7 +537,7 @@ def _add_operation(checkpoint: Checkpoint, operation: Operation) -> Checkpoint:
         turn=replace(
             turn,
             operations=(*turn.operations, operation),
-            ordinal=turn.ordinal + 1,
+            ordinal=turn.ordinal + (operation.plan.kind != "step"),
             tool_calls=turn.tool_calls + is_tool,
             unplanned=tuple(call for call in turn.unplanned if call.id != operation.plan.call),
         ),
@@ -570,7 +615,30 @@ def _recovered(checkpoint: Checkpoint, entry: Recovered) -> Checkpoint:
 
 
 def _note(checkpoint: Checkpoint, entry: NoteAdded) -> Checkpoint:
-    return replace(checkpoint, context=chained(checkpoint.context, entry.digest or canonical.digest(entry.text.encode())))
+    turn, once = checkpoint.turn, checkpoint.once
+    if entry.continues and turn is not None:
+        turn = replace(turn, completing=False, continued=True, operations=())
+    if entry.once:
+        once = (*once, once_key(entry.extension, entry.once))
+    context = chained(checkpoint.context, entry.digest or canonical.digest(entry.text.encode()))
+    return replace(checkpoint, context=context, turn=turn, once=once)
+
+
+def _turn_ending(checkpoint: Checkpoint, entry: TurnEnding) -> Checkpoint:
+    turn = checkpoint.turn
+    if turn is None:
+        return checkpoint
+    return replace(checkpoint, turn=replace(turn, completing=True, ending=entry.seq, operations=(), unplanned=()))
+
+
+def _extension_set(checkpoint: Checkpoint, entry: ExtensionSet) -> Checkpoint:
+    kept = {key: seq for key, seq in checkpoint.extensions.get(entry.extension, {}).items() if key != entry.key}
+    if not entry.dropped:
+        kept[entry.key] = entry.seq
+    extensions = {name: values for name, values in checkpoint.extensions.items() if name != entry.extension}
+    if kept:
+        extensions[entry.extension] = kept
+    return replace(checkpoint, extensions=extensions)
 
 
 def _turn_ended(checkpoint: Checkpoint, entry: Entry) -> Checkpoint:
@@ -579,7 +647,9 @@ def _turn_ended(checkpoint: Checkpoint, entry: Entry) -> Checkpoint:
 
 def _redefined(checkpoint: Checkpoint, entry: DefinitionChange) -> Checkpoint:
     turn = checkpoint.turn
-    return checkpoint if turn is None else replace(checkpoint, turn=replace(turn, definition=entry.new, archive=entry.archive))
+    if turn is None:
+        return checkpoint
+    return replace(checkpoint, turn=replace(turn, definition=entry.new, archive=entry.archive, holds=entry.holds))
 
 
 def _rebased(checkpoint: Checkpoint, entry: Rebased) -> Checkpoint:
@@ -663,4 +733,7 @@ _EVOLVE: dict[type[Entry], Callable[[Checkpoint, Any], Checkpoint]] = {
     Redacted: _redacted,
     Archived: _archived,
     Revived: _archived,
+    TurnEnding: _turn_ending,
+    ExtensionSet: _extension_set,
+    ExtensionCommand: _unchanged,
 }

@@ -29,6 +29,7 @@ __all__ = [
     "Revive",
     "RevokeGrant",
     "RewriteSpan",
+    "RunCommand",
     "SelectRoute",
     "Withdraw",
     "checked",
@@ -190,6 +191,15 @@ class Revive(Command, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class RunCommand(Command, frozen=True, kw_only=True):
+    """Have an extension carry out one of the commands that it declares."""
+
+    kind = "command"
+    extension: str
+    command: str
+    arguments: dict[str, Any] = {}
+
+
 _COMMANDS: tuple[type[Command], ...] = (
     PostMessage,
     Interrupt,
@@ -206,6 +216,7 @@ _COMMANDS: tuple[type[Command], ...] = (
     RedactContent,
     Archive,
     Revive,
+    RunCommand,
 )
 _decoders: dict[str, msgspec.json.Decoder[Command]] = {command.kind: msgspec.json.Decoder(command) for command in _COMMANDS}
 

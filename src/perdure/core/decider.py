@@ -21,10 +21,15 @@ from .recovery import recover
 from .reports import (
     Accept,
     AttemptEnded,
+    BeginStep,
     CallsPlanned,
     ChangeQueue,
     Claimed,
+    CommandDone,
+    Continue,
     EditTranscript,
+    EndTurn,
+    Extend,
     Fail,
     Finish,
     Guarded,
@@ -32,13 +37,16 @@ from .reports import (
     Reconciled,
     Redact,
     Redefined,
+    Reject,
     Report,
+    ResultsReviewed,
     RouteGiven,
     StartTools,
     StepPrepared,
+    StopTurn,
     TimePassed,
 )
-from .rules import about, archive, attempts, calls, queue, requests, routes, transcripts, turns
+from .rules import about, archive, attempts, calls, extensions, queue, requests, routes, transcripts, turns
 
 __all__ = ["TABLE", "apply", "decide", "impossible", "not_now"]
 
@@ -64,7 +72,7 @@ _ROWS: dict[type, tuple[Rule, Rule, Rule, Rule, Rule]] = {
     Answer:       (requests.refuse_answer, requests.answer,       requests.answer,       requests.answer,       requests.answer),
     Report:       (attempts.report,        attempts.report,       attempts.report,       attempts.report,       attempts.report),
     Claimed:      (not_now,                recover,               recover,               recover,               recover),
-    AttemptEnded: (not_now,                attempts.end_attempt,  attempts.end_attempt,  attempts.end_attempt,  not_now),
+    AttemptEnded: (not_now,                attempts.end_attempt,  attempts.end_attempt,  attempts.end_attempt,  attempts.end_attempt),
     CallsPlanned: (impossible,             impossible,            calls.plan_calls,      impossible,            impossible),
     StartTools:   (not_now,                not_now,               calls.start_tools,     not_now,               not_now),
     Guarded:      (impossible,             impossible,            calls.guard,           calls.guard,           impossible),
@@ -85,6 +93,14 @@ _ROWS: dict[type, tuple[Rule, Rule, Rule, Rule, Rule]] = {
     Redact:       (transcripts.redact,     _BUSY,                 _BUSY,                 _BUSY,                 _BUSY),
     Archive:      (archive.archive,        archive.archive,       archive.archive,       archive.archive,       archive.archive),
     Revive:       (archive.refuse_revive,  archive.refuse_revive, archive.refuse_revive, archive.refuse_revive, archive.refuse_revive),
+    Reject:       (extensions.reject,      impossible,            impossible,            impossible,            impossible),
+    Extend:       (extensions.extend,      extensions.extend,     extensions.extend,     extensions.extend,     extensions.extend),
+    CommandDone:  (extensions.command_done,) * 5,
+    BeginStep:    (impossible,             *(extensions.begin_step,) * 4),
+    ResultsReviewed: (impossible,          impossible,            extensions.review_results, impossible,        impossible),
+    StopTurn:     (impossible,             *(extensions.stop_turn,) * 4),
+    Continue:     (impossible,             impossible,            impossible,            impossible,            extensions.go_on),
+    EndTurn:      (impossible,             impossible,            impossible,            impossible,            extensions.finish_ending),
 }
 # fmt: on
 _ARCHIVED: dict[type, Rule] = {

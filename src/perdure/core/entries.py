@@ -27,9 +27,12 @@ __all__ = [
     "EffectMatch",
     "EffectSettled",
     "Entry",
+    "ExtensionCommand",
+    "ExtensionSet",
     "Failure",
     "Forked",
     "GrantGiven",
+    "Hold",
     "Identity",
     "Laid",
     "Limits",
@@ -61,6 +64,7 @@ __all__ = [
     "TurnAborted",
     "TurnCompleted",
     "TurnEnded",
+    "TurnEnding",
     "TurnFailed",
     "TurnLimited",
     "TurnStarted",
@@ -69,10 +73,11 @@ __all__ = [
     "encode",
 ]
 
-OperationKind: TypeAlias = Literal["model", "tool"]
+OperationKind: TypeAlias = Literal["model", "tool", "step"]
 EffectClass: TypeAlias = Literal["pure", "idempotent", "transactional", "external"]
 Status: TypeAlias = Literal["succeeded", "failed", "uncertain", "cancelled"]
 Decision: TypeAlias = Literal["approve", "grant", "deny", "abort", "settle", "retry"]
+Hold: TypeAlias = Literal["results", "end"]
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
@@ -145,7 +150,10 @@ class Plan(_Record, frozen=True, kw_only=True):
 
 
 class RequestRecord(_Record, frozen=True, kw_only=True):
-    """What a model call saw: references and digests that are enough to print the request again."""
+    """What a model call saw: references and digests that are enough to print the request again.
+
+    ``additions`` is the content that says what an extension made of this one request, empty if nothing.
+    """
 
     route: str
     context: str
@@ -154,19 +162,36 @@ class RequestRecord(_Record, frozen=True, kw_only=True):
     tools: str
     settings: str
     digest: str
+    additions: str = ""
 
     @classmethod
-    def of(cls, *, route: str, context: str, epoch: int, instructions: str, tools: str, settings: str) -> RequestRecord:
+    def of(
+        cls, *, route: str, context: str, epoch: int, instructions: str, tools: str, settings: str, additions: str = ""
+    ) -> RequestRecord:
         """The record of a request; its digest is the same exactly for the same facts."""
-        digest = canonical.short_digest(route, context, epoch, instructions, tools, settings)
-        return cls(route=route, context=context, epoch=epoch, instructions=instructions, tools=tools, settings=settings, digest=digest)
+        more = (additions,) if additions else ()
+        digest = canonical.short_digest(route, context, epoch, instructions, tools, settings, *more)
+        return cls(
+            route=route,
+            context=context,
+            epoch=epoch,
+            instructions=instructions,
+            tools=tools,
+            settings=settings,
+            digest=digest,
+            additions=additions,
+        )
 
 
 class ResponseReference(_Record, frozen=True, kw_only=True):
-    """One call's response in a tool message, and the entry that holds it."""
+    """One call's response in a tool message, and the entry that holds it.
+
+    ``replaced``: the model reads another one, which is the next of the message's parts.
+    """
 
     id: str
     receipt: int
+    replaced: bool = False
 
 
 class Attempt(_Record, frozen=True, kw_only=True):
@@ -213,7 +238,9 @@ class SessionChanged(Entry, frozen=True, kw_only=True):
 class TurnStarted(Entry, frozen=True, kw_only=True):
     """A message was accepted and a turn began; its id is ``t<seq>``. ``author`` and ``source`` are the message's.
 
-    Models see only an excerpt of results that are longer than ``archive`` bytes; 0 is no limit.
+    Models see only an excerpt of results that are longer than ``archive`` bytes; 0 is no limit. ``holds`` are the moments at which the
+    agent's own code has a say before the turn goes on: between the results of a step and the message that tells them, and between the
+    decision to end and the end.
     """
 
     kind = "turn_started"
@@ -225,6 +252,7 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
     archive: int = 0
     author: str = ""
     source: Source | None = None
+    holds: tuple[Hold, ...] = ()
 
     @property
     def turn(self) -> str:
@@ -234,9 +262,10 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
 class MessageAdded(Entry, frozen=True, kw_only=True):
     """A message joined the transcript.
 
-    A user's stands here whole; an assistant's is the receipt of its model call; a tool message lists its receipts in call order. One that
-    a person wrote in place of others, whatever its role, stands here whole too. ``revision`` is the transcript's up to and with it.
-    ``turn`` is the turn that its sender named, ``source`` who sent it where no person did.
+    A user's stands here whole; an assistant's is the receipt of its model call; a tool message lists its receipts in call order, and
+    holds what an extension put in the place of some of them. One that a person wrote in place of others, whatever its role, stands here
+    whole too. ``revision`` is the transcript's up to and with it. ``turn`` is the turn that its sender named, ``source`` who sent it where
+    no person did.
     """
 
     kind = "message"
@@ -255,11 +284,13 @@ class MessageAdded(Entry, frozen=True, kw_only=True):
 
 
 class OperationPlanned(Entry, frozen=True, kw_only=True):
-    """An effect was decided on and waits for its start."""
+    """An effect was decided on and waits for its start. ``arguments`` are those that an extension gave it instead of the model's."""
 
     kind = "operation_planned"
     operation: str
     plan: Plan
+    arguments: dict[str, Any] | None = None
+    extension: str = ""
 
 
 class OperationStarted(Entry, frozen=True, kw_only=True):
@@ -367,11 +398,15 @@ class TurnCompleted(TurnEnded, frozen=True, kw_only=True):
 
 
 class TurnAborted(TurnEnded, frozen=True, kw_only=True):
-    """Somebody stopped it, or a restart did where the agent says so. ``interrupt`` is the submission that asked for it, ``actor`` whose."""
+    """Somebody stopped it, or a restart did where the agent says so. ``interrupt`` is the submission that asked for it, ``actor`` whose.
+
+    ``extension`` is the one that stopped it.
+    """
 
     kind = "turn_aborted"
     interrupt: str = ""
     actor: str = ""
+    extension: str = ""
 
 
 class TurnFailed(TurnEnded, frozen=True, kw_only=True):
@@ -388,13 +423,55 @@ class TurnLimited(TurnEnded, frozen=True, kw_only=True):
     limit: str
 
 
+class TurnEnding(Entry, frozen=True, kw_only=True):
+    """How a turn will end is decided, and the agent's own code is told before it does."""
+
+    kind = "turn_ending"
+    turn: str
+    outcome: Literal["completed", "aborted", "failed", "limited"]
+    reason: str = ""
+    failure: Failure | None = None
+    limit: str = ""
+    interrupt: str = ""
+    actor: str = ""
+    extension: str = ""
+    output: int = 0
+
+
 class NoteAdded(Entry, frozen=True, kw_only=True):
-    """Something that the model is told besides the conversation. ``digest`` stands for a text that was redacted."""
+    """Something that the model is told besides the conversation. ``digest`` stands for a text that was redacted.
+
+    ``extension`` said it, ``once`` for ever where it has such a key; ``continues``: the turn goes on with it instead of ending.
+    """
 
     kind = "note_added"
     text: str
     digest: str = ""
     operation: str = ""
+    submission: str = ""
+    actor: str = ""
+    extension: str = ""
+    once: str = ""
+    continues: bool = False
+
+
+class ExtensionSet(Entry, frozen=True, kw_only=True):
+    """An extension keeps a value for the session, or drops it."""
+
+    kind = "extension_set"
+    extension: str
+    key: str
+    value: Any = None
+    dropped: bool = False
+
+
+class ExtensionCommand(Entry, frozen=True, kw_only=True):
+    """An extension carried out one of its commands."""
+
+    kind = "extension_command"
+    extension: str
+    command: str
+    arguments: dict[str, Any] = {}
     submission: str = ""
     actor: str = ""
 
@@ -509,6 +586,7 @@ class DefinitionChange(Entry, frozen=True, kw_only=True):
     new: str
     difference: tuple[str, ...] = ()
     archive: int = 0
+    holds: tuple[Hold, ...] = ()
 
 
 class Rebased(Entry, frozen=True, kw_only=True):
@@ -629,6 +707,9 @@ _ENTRIES: tuple[type[Entry], ...] = (
     Redacted,
     Archived,
     Revived,
+    TurnEnding,
+    ExtensionSet,
+    ExtensionCommand,
 )
 
 KINDS: dict[str, Any] = {entry.kind: entry for entry in _ENTRIES} | {RequestOpened.kind: ApprovalRequested | UncertainRequested}

@@ -16,6 +16,8 @@ __all__ = [
     "CutThroughCall",
     "DefinitionChanged",
     "DuplicateTool",
+    "EffectFailed",
+    "EffectUncertain",
     "Fenced",
     "FormatUnknown",
     "InvalidAgent",
@@ -26,6 +28,7 @@ __all__ = [
     "InvalidTranscript",
     "InvalidURL",
     "LimitExceeded",
+    "MiddlewareError",
     "MissingExtra",
     "MissingKey",
     "MissingRoute",
@@ -375,6 +378,24 @@ class StoreForked(StoreError):
     """The store was opened before this process was forked; open it again in the child."""
 
     code = "store_forked"
+
+
+class MiddlewareError(UsageError):
+    """The agent's own code failed where nothing can go on without it; ``facts`` names the middleware and the hook."""
+
+    code = "hook_failed"
+
+
+class EffectFailed(UsageError):
+    """What a hook did outside failed, now or when it ran before."""
+
+    code = "effect_failed"
+
+
+class EffectUncertain(EffectFailed):
+    """Nobody knows whether what a hook did outside took effect."""
+
+    code = "effect_uncertain"
 
 
 class ProviderError(PerdureError):

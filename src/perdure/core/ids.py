@@ -19,6 +19,11 @@ def approval_id(operation: str, plan: Plan) -> str:
     return request_id("approval", operation, 1, seen)
 
 
+def once_key(extension: str, key: str) -> str:
+    """What a session remembers of guidance that is given once."""
+    return canonical.short_digest(extension, key)[:16]
+
+
 def arguments_digest(arguments: Any) -> str:
     """What a decision and an operation know of a call's arguments."""
     return canonical.digest(canonical.encode(arguments))[:32]

@@ -12,6 +12,7 @@ from . import canonical
 __all__ = [
     "INLINE_LIMIT",
     "QUOTE_LENGTH",
+    "TITLE_LENGTH",
     "Blob",
     "Message",
     "Part",
@@ -35,6 +36,7 @@ __all__ = [
     "set_aside",
     "shown",
     "text_of",
+    "title_of",
     "visible",
 ]
 
@@ -42,6 +44,9 @@ Role: TypeAlias = Literal["user", "assistant", "tool"]
 
 QUOTE_LENGTH = 2_000
 """The most of a message that is kept with a reply to it (characters)."""
+
+TITLE_LENGTH = 80
+"""The longest title (characters)."""
 
 INLINE_LIMIT = 32 * 1024
 """A part whose canonical bytes are longer goes to the blob store (bytes)."""
@@ -189,6 +194,12 @@ def shown(message: Message) -> Message:
         whose = "the user's" if reply.role == "user" else "your"
         said.append(Text(f"[in reply to {whose} earlier message {canonical.encode(reply.text).decode()}]\n"))
     return msgspec.structs.replace(message, parts=(*said, *message.parts)) if said else message
+
+
+def title_of(parts: Iterable[Part]) -> str:
+    """What a session is called after the message that began it."""
+    text = next((part.content for part in parts if isinstance(part, Text)), "")
+    return " ".join(text.split())[:TITLE_LENGTH]
 
 
 def decode_part(data: bytes) -> Part:

@@ -42,7 +42,8 @@ def recover(draft: Draft, command: Claimed) -> None:
     ended = {entry.operation: entry.status for entry in draft.entries[before:] if isinstance(entry, OperationEnded)}
     attempts = tuple(Attempt(operation=item.id, attempt=item.attempt, status=ended.get(item.id, "open")) for item in lost)
     draft.write(Recovered(turn=turn.id, fence=command.fence, attempts=attempts), command.at)
-    if draft.checkpoint.turn is not None:
+    still = draft.checkpoint.turn
+    if still is not None and not still.ending:
         for item in lost:
             if item.plan.ask_when_uncertain and not item.plan.reconcile and item.plan.effect == "external":
                 ask_uncertain(draft, item, command.at)
@@ -60,8 +61,11 @@ def _settle(draft: Draft, item: Operation, at: int) -> bool:
         else:
             end_uncertain(draft, item, at, UNKNOWN_AFTER_RESTART, failure=LOST, can_tell=False)
         return False
+    if plan.effect == "external" and plan.kind == "step":
+        draft.write(replace(ended, final=True), at)
+        return False
     if item.restarts >= RESTARTS:
         end_crash_loop(draft, item, at)
         return True
-    draft.write(replace(ended, status="cancelled") if plan.kind == "tool" else ended, at)
+    draft.write(replace(ended, status="cancelled") if plan.kind != "model" else ended, at)
     return False

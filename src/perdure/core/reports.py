@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from .commands import EditMessage, PostMessage, RedactContent, ReportResult, RestoreRevision, RewriteSpan, Withdraw
-from .entries import EffectMatch, Failure, Limits, MessageAdded, OperationEnded, Plan, RedactedRow, RequestRecord, Status
+from .commands import EditMessage, PostMessage, RedactContent, ReportResult, RestoreRevision, RewriteSpan, RunCommand, Withdraw
+from .entries import EffectMatch, Failure, Hold, Limits, MessageAdded, OperationEnded, Plan, RedactedRow, RequestRecord, Status, TurnEnding
 from .messages import Part
 from .transcript import Transcript
 from .usage import Usage
@@ -15,22 +15,32 @@ from .usage import Usage
 __all__ = [
     "Accept",
     "AttemptEnded",
+    "BeginStep",
     "CallsPlanned",
     "ChangeQueue",
     "Claimed",
+    "CommandDone",
+    "Continue",
     "EditTranscript",
+    "EndTurn",
+    "Extend",
     "Fail",
     "Finish",
     "Guarded",
+    "Guidance",
     "PlannedCall",
     "Promote",
     "Reconciled",
     "Redact",
     "Redefined",
+    "Reject",
     "Report",
+    "ResultsReviewed",
     "RouteGiven",
+    "Setting",
     "StartTools",
     "StepPrepared",
+    "StopTurn",
     "TimePassed",
 ]
 
@@ -58,6 +68,7 @@ class Accept(_Command, frozen=True, kw_only=True):
     route: str = ""
     limits: Limits = Limits()
     archive: int = 0
+    holds: tuple[Hold, ...] = ()
 
 
 class RouteGiven(_Command, frozen=True, kw_only=True):
@@ -95,6 +106,7 @@ class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call with what its tool and the policy say of it.
 
     ``reject`` answers it with the words of ``failure``, ``replay`` with ``parts``, what an equivalent call came to; both run nothing.
+    ``arguments`` are those that ``extension`` gave it instead of the model's.
     """
 
     plan: Plan
@@ -104,6 +116,8 @@ class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     deadline: int = 0
     default: Literal["approve", "deny", "abort"] = "deny"
+    arguments: dict[str, Any] | None = None
+    extension: str = ""
 
 
 class CallsPlanned(_Command, frozen=True, kw_only=True):
@@ -173,6 +187,7 @@ class Redefined(_Command, frozen=True, kw_only=True):
     new: str
     difference: tuple[str, ...]
     archive: int = 0
+    holds: tuple[Hold, ...] = ()
 
 
 class ChangeQueue(_Command, frozen=True, kw_only=True):
@@ -209,3 +224,74 @@ class Promote(_Command, frozen=True, kw_only=True):
     """A steer outlived its turn and becomes a turn of its own."""
 
     submission: str
+
+
+class Reject(Accept, frozen=True, kw_only=True):
+    """An extension rejects a message that would begin a turn: the turn is over before it says anything."""
+
+    reason: str
+    extension: str
+
+
+class Guidance(msgspec.Struct, frozen=True, kw_only=True):
+    """What an extension tells the model; with ``once``, once in the session's life."""
+
+    extension: str
+    text: str
+    once: str = ""
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that an extension keeps, or drops."""
+
+    extension: str
+    key: str
+    value: Any = None
+    dropped: bool = False
+
+
+class Extend(_Command, frozen=True, kw_only=True):
+    """What extensions tell and keep, in the commit of what they had a say in."""
+
+    guidance: tuple[Guidance, ...] = ()
+    settings: tuple[Setting, ...] = ()
+
+
+class CommandDone(_Command, frozen=True, kw_only=True):
+    """An extension carried out a command."""
+
+    command: RunCommand
+
+
+class BeginStep(_Command, frozen=True, kw_only=True):
+    """An extension is about to do something outside."""
+
+    operation: str
+    plan: Plan
+    fence: int
+
+
+class ResultsReviewed(_Command, frozen=True, kw_only=True):
+    """Extensions saw the results of a step. ``replaced``: what the model reads instead of some of them, by operation."""
+
+    replaced: dict[str, tuple[Part, ...]] = {}
+
+
+class StopTurn(_Command, frozen=True, kw_only=True):
+    """An extension stops the turn."""
+
+    reason: str
+    extension: str
+
+
+class Continue(_Command, frozen=True, kw_only=True):
+    """An extension wants more of a turn that would end; the model is told why."""
+
+    prompt: str
+    extension: str
+
+
+class EndTurn(_Command, frozen=True, kw_only=True):
+    """Extensions were told that the turn ends, and it does."""
+
+    ending: TurnEnding

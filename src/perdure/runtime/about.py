@@ -9,6 +9,7 @@ from ..core import canonical
 from ..core.checkpoint import ABOUT_LIMIT, about_size
 from ..core.entries import Identity, Metadata
 from ..core.errors import LimitExceeded, UsageError
+from ..core.messages import TITLE_LENGTH
 from ..store.base import StoredBlob
 
 __all__ = [
@@ -16,7 +17,6 @@ __all__ = [
     "METADATA_KEYS",
     "METADATA_KEY_LIMIT",
     "METADATA_LIMIT",
-    "TITLE_LENGTH",
     "WORDS_LIMIT",
     "check_about",
     "check_identity",
@@ -30,9 +30,6 @@ __all__ = [
 
 WORDS_LIMIT = 1024
 """The longest name of somebody who acts or writes (bytes)."""
-
-TITLE_LENGTH = 80
-"""The longest title (characters)."""
 
 METADATA_LIMIT = 256 * 1024
 """The most that a session's metadata may have (bytes of its canonical form)."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Checkpoint, phase
-from ..core.commands import Command, digest
+from ..core.commands import Command, PostMessage, digest
 from ..core.decider import apply
 from ..core.draft import Draft
 from ..core.effects import effect_key
@@ -145,6 +145,9 @@ def parked(checkpoint: Checkpoint, pending: Iterable[InboxRow], now: int) -> tup
         case "archived":
             return "archived", None
         case "waiting" if turn is not None:
-            return "waiting", min((item.deadline for item in turn.requests if item.deadline), default=None)
+            moments = [item.deadline for item in turn.requests if item.deadline]
+            if any(row.kind != PostMessage.kind for row in pending):
+                moments.append(now)
+            return "waiting", min(moments, default=None)
         case _:
             return "queued", now

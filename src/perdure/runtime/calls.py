@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from ..agent import Agent
 from ..core.checkpoint import Checkpoint, Operation, startable
 from ..core.effects import effect_key
-from ..core.entries import EffectMatch, Failure, Plan, RequestClosed
+from ..core.entries import EffectMatch, Failure, OperationEnded, OperationPlanned, Plan, RequestClosed
 from ..core.ids import arguments_digest
 from ..core.messages import Part, ToolCall, ToolCallResponse
 from ..core.reports import AttemptEnded, CallsPlanned, Guarded, PlannedCall, StartTools
-from ..core.rules.endings import UNKNOWN_LIVE
-from ..tools.policy import Allow, ApprovalCall, Ask, Deny
+from ..core.rules.endings import NOT_EXECUTED, UNKNOWN_LIVE
+from ..tools.policy import Allow, ApprovalCall, Ask, Deny, Ruling
 from ..tools.tool import ArgumentsInvalid, Tool
 from .batch import Batch
 from .context import Context, Fetch, resolve_parts
+from .hooks import Hooks, Round, Said
 from .ledger import Ledger
 from .perform import keep_parts
 
-__all__ = ["GUARD_DEADLINE_MS", "Calls", "Ruling", "misfit"]
+__all__ = ["GUARD_DEADLINE_MS", "Calls", "Judged", "misfit"]
 
 GUARD_DEADLINE_MS = 24 * 60 * 60 * 1000
 """How long the guard's question stands; unanswered means refused."""
 
-Ruling = Allow | Ask | Deny
+_NEVER_RAN = ("invalid_arguments", "unknown_tool", "crash_loop", "not_done")
+"""Failures of calls whose handler did nothing."""
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """What policy and middleware make of one call: a ruling, and what it is now. ``extension`` is the last that rewrote it."""
+
+    ruling: Ruling
+    name: str
+    arguments: Any
+    denied_by: str = ""
+    extension: str = ""
 
 
 class Calls:
@@ -39,53 +53,95 @@ class Calls:
         self._fetch = fetch
         self._edited: dict[int, dict[str, Any]] = {}
 
-    async def judge(self, checkpoint: Checkpoint) -> dict[str, Ruling]:
-        """Ask the user's policy about every call that could run, in call order."""
+    async def judge(self, checkpoint: Checkpoint, hooks: Hooks) -> Said:
+        """Ask the user's code about every call, in call order; the value is what it makes of them, by the calls' ids."""
         turn = checkpoint.turn
-        rulings: dict[str, Ruling] = {}
+        asking = Round(checkpoint)
+        judged: dict[str, Judged] = {}
         for index, unplanned in enumerate(turn.unplanned if turn is not None else ()):
             call = self._context.call(unplanned.id)
-            tool = self._agent.tool(call.name)
-            rulings[call.id] = Allow()
-            if turn is not None and tool is not None and not problem(tool, call.arguments):
-                asked = ApprovalCall(
-                    name=call.name,
-                    arguments=call.arguments,
-                    effect=tool.effect,
-                    session_id=self._session_id,
-                    turn=turn.id,
-                    operation=turn.next_id(index),
-                    call=call.id,
-                    owner=checkpoint.identity.owner,
-                    agent=self._agent.name,
-                    author=turn.author,
-                    source=turn.source,
-                )
-                rulings[call.id] = await self._agent.policy.decide(asked)
-        return rulings
+            operation = turn.next_id(index) if turn is not None else ""
+            asked = self._asked(checkpoint, operation, call.name, call.arguments, call.id)
+            asked, rewritten_by, denied, denied_by = await hooks.before_tool(asking, asked, self._misfit)
+            tool = self._agent.tool(asked.name)
+            ruling: Ruling = denied or Allow()
+            if denied is None and tool is not None and not problem(tool, asked.arguments):
+                ruling = await self._agent.policy.decide(asked)
+                if isinstance(ruling, Ask) and not _granted(checkpoint, asked.name, arguments_digest(asked.arguments)):
+                    said, by = await hooks.permission(asking, asked)
+                    ruling = said or ruling
+                    denied_by = by if isinstance(said, Deny) else ""
+            judged[call.id] = Judged(ruling=ruling, name=asked.name, arguments=asked.arguments, denied_by=denied_by, extension=rewritten_by)
+        return asking.said(judged)
 
-    async def plan(self, batch: Batch, ledger: Ledger, fence: int, rulings: dict[str, Ruling]) -> None:
-        """Plan every call of the last answer."""
-        planned = [await self._planned(batch, ledger, self._context.call(call.id), rulings) for call in batch.draft.turn.unplanned]
+    def _misfit(self, name: str, arguments: Any) -> str:
+        """Why a call can't be made."""
+        return misfit(self._agent, name, arguments) if self._agent.tool(name) is not None else _unknown(self._agent, name).message
+
+    def _asked(self, checkpoint: Checkpoint, operation: str, name: str, arguments: Any, call: str) -> ApprovalCall:
+        turn, tool = checkpoint.turn, self._agent.tool(name)
+        return ApprovalCall(
+            name=name,
+            arguments=arguments,
+            effect=tool.effect if tool is not None else "external",
+            session_id=self._session_id,
+            turn=operation.split(".", 1)[0],
+            operation=operation,
+            call=call,
+            owner=checkpoint.identity.owner,
+            agent=self._agent.name,
+            author=turn.author if turn is not None else "",
+            source=turn.source if turn is not None else None,
+        )
+
+    async def results(self, batch: Batch, ledger: Ledger) -> list[tuple[ApprovalCall, ToolCallResponse]]:
+        """The calls of the step that really ran, with what they came to, in call order."""
+        found: list[tuple[ApprovalCall, ToolCallResponse]] = []
+        for item in batch.draft.turn.tools:
+            receipt = await ledger.entry(item.receipt, batch)
+            if not isinstance(receipt, OperationEnded) or not receipt.attempt or receipt.status not in ("succeeded", "failed"):
+                continue
+            if receipt.failure is not None and receipt.failure.code in _NEVER_RAN:
+                continue
+            parts = await resolve_parts(receipt.parts, self._fetch)
+            if parts and isinstance(parts[0], ToolCallResponse):
+                arguments = await self.arguments(item, ledger, batch)
+                found.append((self._asked(batch.checkpoint, item.id, item.plan.name, arguments, item.plan.call), parts[0]))
+        return found
+
+    async def plan(self, batch: Batch, ledger: Ledger, fence: int, judged: Mapping[str, Judged]) -> None:
+        """Plan every call of the last answer. ``judged`` is what the user's code said; it is empty where there is none to ask."""
+        planned = [
+            await self._planned(batch, ledger, self._context.call(call.id), judged.get(call.id)) for call in batch.draft.turn.unplanned
+        ]
         batch.apply(CallsPlanned(calls=tuple(planned), fence=fence, at=batch.now))
 
-    async def _planned(self, batch: Batch, ledger: Ledger, call: ToolCall, rulings: dict[str, Ruling]) -> PlannedCall:
-        agent, tool = self._agent, self._agent.tool(call.name)
-        plan = Plan(kind="tool", name=call.name, call=call.id, arguments=arguments_digest(call.arguments))
-        if wrong := _unknown(agent, call.name) if tool is None else problem(tool, call.arguments):
+    async def _planned(self, batch: Batch, ledger: Ledger, call: ToolCall, judged: Judged | None) -> PlannedCall:
+        if judged is None:
+            judged = Judged(ruling=self._agent.policy.static(call.name), name=call.name, arguments=call.arguments)
+        planned = await self._ruled(batch, ledger, call.id, judged)
+        return replace(planned, arguments=judged.arguments, extension=judged.extension) if judged.extension else planned
+
+    async def _ruled(self, batch: Batch, ledger: Ledger, call: str, judged: Judged) -> PlannedCall:
+        agent, name, arguments, ruling = self._agent, judged.name, judged.arguments, judged.ruling
+        tool = agent.tool(name)
+        plan = Plan(kind="tool", name=name, call=call, arguments=arguments_digest(arguments))
+        if judged.denied_by and isinstance(ruling, Deny):
+            words = f"{NOT_EXECUTED}: {judged.denied_by} denies it: {ruling.reason}"
+            return PlannedCall(plan=plan, verdict="reject", failure=Failure(code="denied", message=words))
+        if wrong := _unknown(agent, name) if tool is None else problem(tool, arguments):
             return PlannedCall(plan=plan, verdict="reject", failure=wrong)
         assert tool is not None
-        plan = _planned(plan, tool, call.arguments)
-        ruling = rulings.get(call.id, Allow()) if agent.policy.is_callable else agent.policy.static(call.name)
+        plan = _planned(plan, tool, arguments)
         if isinstance(ruling, Deny):
-            words = "not executed: the policy denies it" + (f": {ruling.reason}" if ruling.reason else "")
+            words = f"{NOT_EXECUTED}: the policy denies it" + (f": {ruling.reason}" if ruling.reason else "")
             return PlannedCall(plan=plan, verdict="reject", failure=Failure(code="denied", message=words))
         if (match := await self._match(batch, ledger, plan, tool)) is not None:
             if tool.guard == "replay":
                 return PlannedCall(plan=plan, verdict="replay", parts=await self._recorded(batch, ledger, match, plan))
             plan = replace(plan, match=match)
-            return PlannedCall(plan=plan, verdict="ask", reason=_repeats(call.name), deadline=batch.now + GUARD_DEADLINE_MS)
-        if isinstance(ruling, Ask) and not _granted(batch.checkpoint, plan):
+            return PlannedCall(plan=plan, verdict="ask", reason=_repeats(name), deadline=batch.now + GUARD_DEADLINE_MS)
+        if isinstance(ruling, Ask) and not _granted(batch.checkpoint, plan.name, plan.arguments):
             seconds = ruling.deadline_seconds if ruling.deadline_seconds is not None else agent.approval_timeout
             deadline = 0 if seconds is None else batch.now + round(seconds * 1000)
             return PlannedCall(plan=plan, verdict="ask", reason=ruling.reason, deadline=deadline, default=ruling.default)
@@ -143,12 +199,12 @@ class Calls:
         return kept
 
     async def arguments(self, item: Operation, ledger: Ledger, batch: Batch | None = None) -> Any:
-        """What a call runs with: as a person edited it, else as the model wrote it."""
+        """What a call runs with: as a person edited it or an extension rewrote it, else as the model wrote it."""
         if not item.edited:
             return self._context.call(item.plan.call).arguments
         if item.edited not in self._edited:
             entry = await ledger.entry(item.edited, batch)
-            assert isinstance(entry, RequestClosed)
+            assert isinstance(entry, RequestClosed | OperationPlanned)
             self._edited[item.edited] = entry.arguments or {}
         return self._edited[item.edited]
 
@@ -169,8 +225,8 @@ def misfit(agent: Agent, name: str, arguments: Any) -> str:
     return "" if wrong is None else wrong.message
 
 
-def _granted(checkpoint: Checkpoint, plan: Plan) -> bool:
-    return any(grant.name == plan.name and grant.arguments == plan.arguments for grant in checkpoint.grants)
+def _granted(checkpoint: Checkpoint, name: str, arguments: str) -> bool:
+    return any((grant.name, grant.arguments) == (name, arguments) for grant in checkpoint.grants)
 
 
 def _unknown(agent: Agent, name: str) -> Failure:

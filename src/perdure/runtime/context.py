@@ -16,7 +16,7 @@ from ..core.journal import Sealed, open_entry
 from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, ToolCallResponse, decode_part, shown
 from ..store.base import Store
 
-__all__ = ["CONTEXT_KINDS", "Context", "Fetch", "Prefix", "resolve_parts", "stored_content"]
+__all__ = ["CONTEXT_KINDS", "Context", "Fetch", "Prefix", "note_message", "resolve_parts", "stored_content"]
 
 CONTEXT_KINDS = ("message", "note_added", "operation_ended", "effect_settled")
 """The entries that messages are made of."""
@@ -79,6 +79,7 @@ class Context:
         self._messages: list[Message] = []
         self._receipts: dict[int, tuple[Part, ...]] = {}
         self._notes: list[Message] = []
+        self._inserted: list[int] = []
         self._foreign: set[str] = set()
         self._count = 0
         self._mark: tuple[int, tuple[Message, ...], int] = (0, (), 0)
@@ -112,18 +113,21 @@ class Context:
                     message = self._message(entry, contents)
                     self._append(shown(message) if self._for_models else message)
                 case NoteAdded():
-                    self._notes.append(Message(role="user", parts=(Text(f"[note] {entry.text}"),), seq=entry.seq, at=entry.at))
-                    self._place_notes()
+                    self._note(note_message(entry.text, seq=entry.seq, at=entry.at), before=bool(entry.extension))
 
     def accept(self) -> None:
         """What was added is committed."""
         self._mark = (len(self._messages), tuple(self._notes), self._count)
+        self._inserted.clear()
         if not (self._messages and self._messages[-1].tool_calls):
             self._receipts.clear()
             self._archived.clear()
 
     def forget(self) -> None:
         """Forget what was added since the last `accept`: its commit failed."""
+        for index in reversed(self._inserted):
+            del self._messages[index]
+        self._inserted.clear()
         del self._messages[self._mark[0] :]
         self._notes = list(self._mark[1])
         self._count = self._mark[2]
@@ -160,6 +164,15 @@ class Context:
                 self._foreign.add(part.group)
         self._place_notes()
 
+    def _note(self, note: Message, *, before: bool) -> None:
+        """A note comes last, but never between a call and its response; ``before``: it stands before the open calls, not after them."""
+        if before and self._messages and self._messages[-1].tool_calls:
+            self._inserted.append(len(self._messages) - 1)
+            self._messages.insert(len(self._messages) - 1, note)
+            return
+        self._notes.append(note)
+        self._place_notes()
+
     def _place_notes(self) -> None:
         """A note never stands between a call and its response."""
         if self._notes and not (self._messages and self._messages[-1].tool_calls):
@@ -173,7 +186,12 @@ class Context:
             elif entry.role == "assistant":
                 parts = self._receipts[entry.receipt]
             else:
-                parts = tuple(part for index, response in enumerate(entry.responses) for part in self._response(entry, index, response))
+                instead = iter(_whole(entry.parts, contents))
+                parts = tuple(
+                    part
+                    for index, response in enumerate(entry.responses)
+                    for part in ((next(instead),) if response.replaced else self._response(entry, index, response))
+                )
         except KeyError as missing:
             raise StoreCorrupt(
                 f"entry {missing}, which message {entry.seq} refers to, is missing", hint="run `perdure verify`"
@@ -196,6 +214,11 @@ class Context:
             return parts
         name = handle(entry.number, index)
         return tuple(excerpt(part, name) if isinstance(part, ToolCallResponse) else part for part in parts)
+
+
+def note_message(text: str, *, seq: int = 0, at: int = 0) -> Message:
+    """What a model reads that it is told besides the conversation."""
+    return Message(role="user", parts=(Text(f"[note] {text}"),), seq=seq, at=at)
 
 
 def _opened(rows: Iterable[Sealed]) -> tuple[list[Entry], set[str]]:

@@ -9,43 +9,53 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
 from ..agent import Agent
 from ..agent.definition import compatible, describe, difference
-from ..core import canonical
+from ..agent.middleware import Continue, Reject, Stop
+from ..core import canonical, commands, reports
 from ..core import checkpoint as checkpoints
-from ..core.checkpoint import Checkpoint, phase
-from ..core.commands import Interrupt, PostMessage, ReportResult, SelectRoute
+from ..core.checkpoint import Checkpoint, Operation, Turn, phase, reviewing
+from ..core.commands import Interrupt, PostMessage, ReportResult, RunCommand, SelectRoute
 from ..core.entries import (
     Failure,
+    Hold,
     Metadata,
+    OperationStarted,
     RequestRecord,
     SessionChanged,
     TurnEnded,
+    TurnEnding,
 )
 from ..core.errors import (
     DefinitionChanged,
     Fenced,
     LimitExceeded,
+    MiddlewareError,
     MissingRoute,
     SessionArchived,
     SessionNotFound,
     SessionStuck,
     StoreCorrupt,
 )
-from ..core.journal import Sealed
+from ..core.journal import Sealed, open_entry
 from ..core.reports import (
     Accept,
     AttemptEnded,
     Claimed,
+    CommandDone,
+    EndTurn,
     Fail,
     Finish,
     Redefined,
+    ResultsReviewed,
     RouteGiven,
     StepPrepared,
+    StopTurn,
     TimePassed,
 )
 from ..models.base import Delta, ModelRequest
@@ -53,12 +63,14 @@ from ..models.router import Router
 from ..store.base import Claim, Commit, Committed, Held, InboxMoved, InboxRow, Loaded, NoSession, Stale, StoredBlob
 from .about import read_metadata
 from .batch import Batch, parked
-from .calls import Calls, Ruling
+from .calls import Calls
 from .context import CONTEXT_KINDS, Context, stored_content
 from .control import decode_row, is_control, promote_steers, take_control
 from .excerpts import read_archived
+from .hooks import Additions, Fault, Hooks, Said
 from .ledger import Ledger
 from .perform import Outcome, Performer
+from .steps import Steps
 from .work import Work
 
 if TYPE_CHECKING:
@@ -78,6 +90,8 @@ ELSEWHERE_MS = 250
 
 PAGE = 2_000
 """How many entries of a long session are read at once."""
+
+NOTHING_SAID = Said()
 
 State: TypeAlias = Literal["again", "working", "parked", "elsewhere"]
 
@@ -107,7 +121,7 @@ class Driver:
         self._definition = describe(agent)
         self._described = _content(canonical.encode(self._definition))
         self._shown = (
-            _content(agent.instructions.encode(), "text/plain"),
+            _content(agent.prompt.encode(), "text/plain"),
             _content(canonical.encode(agent.specs)),
             _content(canonical.encode(agent.settings)),
         )
@@ -143,9 +157,34 @@ class Driver:
             late=self._late,
             archived=self._read_archived,
         )
-        self._rulings: dict[str, Ruling] = {}
+        self._steps = Steps(
+            checkpoint=lambda: self.checkpoint,
+            ledger=self.ledger,
+            fetch=self._blob,
+            clock=self.clock,
+            report=self._reported,
+            wake=self._wake.set,
+        )
+        self._hooks = Hooks(
+            session_id=session_id,
+            store_id=self.store.store_id,
+            agent=agent,
+            clock=self.clock,
+            ledger=self.ledger,
+            fetch=self._blob,
+            steps=self._steps,
+            checkpoint=lambda: self.checkpoint,
+            publish=self.feed.publish,
+            wake=self._wake.set,
+        )
+        holds: tuple[tuple[str, Hold], ...] = (("after_tool", "results"), ("turn_end", "end"))
+        self._holds = tuple(hold for hook, hold in holds if self._hooks.has(hook))
+        self._begun = not self._hooks.has("session_start", "session_end")
+        self._starting: Said | None = None
+        self._faults: list[Fault] = []
+        self._steered: tuple[str, int, int] = ("", 0, 0)
+        self._sent: tuple[str, RequestRecord] | None = None
         self._unfit: dict[str, Failure] = {}
-        self._judging: asyncio.Task[None] | None = None
         self._stored: set[str] = set()
         self._stopping = False
         self._grace_over = False
@@ -165,11 +204,14 @@ class Driver:
                 if state in ("parked", "elsewhere"):
                     self.errand = False
                     await self.runtime.look_for_results(self.session_id)
-                if self.held or self.interest:
+                if self.held or self.interest or state == "working":
                     await self._wait(state)
         except BaseException:
             self._abandon()
             raise
+        finally:
+            self._hooks.abandon()
+            await self._hooks.end_session()
 
     @property
     def _wanted(self) -> bool:
@@ -222,17 +264,20 @@ class Driver:
 
     async def advance(self) -> State:
         """At most one commit: everything that is known now, and the intents that follow from it."""
-        if self._work.error is not None:
-            raise self._work.error
+        if (error := self._work.error or self._hooks.error) is not None:
+            raise error
         if not self.held:
             found = await self._find()
             if found is not None:
                 return found
+            if not self._begun and not self._begin():
+                return "working"
         elif self._dirty:
             await self._read_inbox()
             await self._check_hold()
         if self.held and self._must_cancel():
             await self._cancel_all()
+        self._hooks.begin_pass()
         batch, claim = await self._decide()
         if claim is not None and not self._wanted:
             # Whoever wanted it went while we looked, and what was sent since is for others.
@@ -240,8 +285,27 @@ class Driver:
             return "parked"
         if claim is None and not batch.entries and not (self.held and not self._work.running and self._releases(batch)):
             self._forget_draft()
+            self._hooks.end_pass(start=not self._stopping, keep=self._stopping)
             return "working"
+        if claim is not None and not batch.entries and batch.checkpoint.turn is None and self._hooks.waits:
+            # Whether a turn begins is not known yet, and until then nobody holds the session.
+            self._forget_draft()
+            self._hooks.end_pass(start=True)
+            return "working" if self._hooks.running else "parked"
+        self._hooks.end_pass(start=False, keep=self._stopping)
         return await self._commit(batch, claim)
+
+    def _begin(self) -> bool:
+        """Tell the agent's own code that the session is taken up here. False: it has not answered yet."""
+        self._hooks.begin_pass()
+        said = self._hooks.ask(("session_start",), partial(self._hooks.start_session, self.checkpoint))
+        self._hooks.end_pass(start=True)
+        if said is None:
+            return False
+        if said.fault is not None:
+            raise _middleware_error(said.fault)
+        self._begun, self._starting = True, said
+        return True
 
     def _waits_for_effects(self) -> bool:
         """Whether nothing can be decided before what runs here ends, or something else happens."""
@@ -267,6 +331,7 @@ class Driver:
     def _next_moment(self, state: State) -> int | None:
         moments = [row.not_before for row in self._rows if row.not_before is not None and row.not_before > self.clock.now()]
         turn = self.checkpoint.turn
+        moments += [moment for moment in self._hooks.held_back_until if moment > self.clock.now()]
         if state == "elsewhere":
             moments.append(self.clock.now() + ELSEWHERE_MS)
         elif turn is not None:
@@ -402,6 +467,7 @@ class Driver:
         now = max(self.clock.now(), head.now)
         batch = Batch(head, self.checkpoint, now=now)
         claim = None
+        self._faults.clear()
         # A result that somebody reported is a receipt, and known before anything is given up as lost.
         for row in self._rows:
             if row.kind == ReportResult.kind:
@@ -411,6 +477,8 @@ class Driver:
             # What this process still holds is what its work left behind that ended with an error.
             claim = Claim(runner=self.runtime.runner_id, force=head.row.holder == self.runtime.runner_id)
             await self._take_over(batch, head)
+            if self._starting is not None:
+                self._take_up(batch, self._starting)
         fence = head.row.fence + (claim is not None)
         self._taken = len(self._work.reports)
         for report, blobs in self._work.reports:
@@ -427,6 +495,8 @@ class Driver:
         batch.apply(TimePassed(at=now))
         if claim is not None:
             self._give_route(batch)
+        if self._steps.wanted and not self._stopping:
+            self._steps.propose(batch, fence)
         await self._sync(batch)
         await self._plan_calls(batch, fence)
         await self._go_on(batch, fence)
@@ -434,11 +504,43 @@ class Driver:
 
     async def _take_control(self, batch: Batch, row: InboxRow) -> None:
         try:
-            await take_control(batch, self.ledger, self._rows, decode_row(row))
+            command = decode_row(row)
+            if isinstance(command, RunCommand):
+                self._run_command(batch, row, command)
+            else:
+                await take_control(batch, self.ledger, self._rows, command)
         except (LimitExceeded, StoreCorrupt) as error:
             # One row that can't be used must not keep the others waiting for ever.
             batch.refuse(row, Failure(code=error.code, message=str(error)))
         promote_steers(batch, self._rows)
+
+    def _run_command(self, batch: Batch, row: InboxRow, command: RunCommand) -> None:
+        """Have an extension carry out a command. Raises `LimitExceeded` where there is no room for what it keeps."""
+        item = self._hooks.commanded(command)
+        if item is None:
+            message = f"the agent {self.agent.name!r} has no middleware {command.extension!r} with the command {command.command!r}"
+            batch.refuse(row, Failure(code="unknown_command", message=message))
+            return
+        said = self._hooks.ask(("command", row.submission_id), partial(self._hooks.command, batch.checkpoint, item, command))
+        if said is None:
+            return
+        if said.fault is not None:
+            batch.refuse(row, said.fault.failure)
+            return
+        said.extend(batch)
+        if batch.take(command, CommandDone(command=command, at=command.at)):
+            batch.settled[command.submission] = batch.consumed[command.submission]
+
+    def _take_up(self, batch: Batch, said: Said) -> None:
+        """What was said when this process took the session up: it stops a turn that was running, and not the next one."""
+        try:
+            said.extend(batch)
+        except LimitExceeded as error:
+            fault = Fault(extension=self.agent.name, hook="session_start", message=str(error))
+            raise _middleware_error(fault) from error
+        if isinstance(said.value, Stop) and self.checkpoint.turn is not None and batch.checkpoint.turn is not None:
+            batch.apply(StopTurn(reason=said.value.reason, extension=said.extension, at=batch.now))
+            promote_steers(batch, self._rows)
 
     async def _take_over(self, batch: Batch, head: Loaded) -> None:
         turn = self.checkpoint.turn
@@ -479,7 +581,8 @@ class Driver:
                 difference=changed,
                 reasons=reasons,
             )
-        batch.apply(Redefined(new=self._described.digest, difference=changed, archive=self.agent.archive or 0, at=batch.now))
+        archive = self.agent.archive or 0
+        batch.apply(Redefined(new=self._described.digest, difference=changed, archive=archive, holds=self._holds, at=batch.now))
         self._keep(batch, self._described)
 
     async def _sync(self, batch: Batch) -> None:
@@ -493,13 +596,18 @@ class Driver:
         while True:
             await self._sync(batch)
             promote_steers(batch, self._rows)
-            self._deliver_steers(batch)
+            if not self._deliver_steers(batch):
+                return
             where, turn = phase(batch.checkpoint), batch.checkpoint.turn
             if where == "completing":
-                batch.apply(Finish(at=batch.now))
+                if not await self._finish(batch):
+                    return
             elif where == "idle":
                 known = self.given_route is not None or self.router.knows(batch.checkpoint.route)
                 if self._stopping or not known or not self._next_turn(batch):
+                    return
+            elif where == "tools" and turn is not None and reviewing(turn):
+                if not await self._review(batch):
                     return
             elif where == "tools" and turn is not None and not self._stopping:
                 if not await self._calls.start(batch, self.ledger, fence):
@@ -509,26 +617,153 @@ class Driver:
                 if running is not None and (running.status == "started" or running.not_before > batch.now):
                     return
                 await self._sync(batch)
-                self._prepare_step(batch, fence)
-                if batch.checkpoint.turn is not None:
+                if not await self._prepare_step(batch, fence) or phase(batch.checkpoint) == "model":
                     return
             else:
                 return
 
-    def _deliver_steers(self, batch: Batch) -> None:
-        if batch.checkpoint.turn is None:
-            return
+    def _deliver_steers(self, batch: Batch) -> bool:
+        """Let steers join the turn. False: whether one does is not known yet."""
+        turn = batch.checkpoint.turn
+        if turn is None or turn.ending or self._hooks.about(turn.id):
+            # What the agent's own code is asked about now is not to change under it; steers come right after.
+            return True
+        running = turn.model
+        if phase(batch.checkpoint) not in ("model", "completing") or (running is not None and running.status == "started"):
+            return True
+        where = (turn.id, turn.step)
+        if self._steered[:2] == where and self._steered[2] >= INBOX_RETRIES:
+            # A flood of steers would have the same model call prepared for ever.
+            return True
+        taken = False
         for post in self._due_posts(batch):
-            if post.deliver == "steer" and batch.take(post, self._accept(post, batch.now)):
+            if post.deliver != "steer":
+                continue
+            said = self._submitted(batch, post)
+            if said is None:
+                return False
+            if said.fault is not None:
+                self._fail(batch, said.fault.failure)
+                promote_steers(batch, self._rows)
+                return True
+            if isinstance(said.value, Reject):
+                row = next(row for row in self._rows if row.submission_id == post.submission)
+                batch.refuse(row, Failure(code="rejected", message=said.value.reason))
+                continue
+            if not self._extend(batch, said):
+                promote_steers(batch, self._rows)
+                return True
+            if batch.take(post, self._accept(post, batch.now)):
                 batch.settled[post.submission] = batch.consumed[post.submission]
+                taken = True
+        if taken and self._hooks.has("before_model", "model_request"):
+            self._steered = (*where, self._steered[2] + 1 if self._steered[:2] == where else 1)
+        return True
 
     def _next_turn(self, batch: Batch) -> bool:
         post = next(self._due_posts(batch), None)
-        if post is None:
+        if self._hooks.held_back("" if post is None else post.submission, batch.now) or post is None:
+            return False
+        said = self._submitted(batch, post)
+        if said is None:
+            return False
+        if said.fault is not None:
+            self._hooks.hold_back(post.submission, said.fault, batch.now)
             return False
         self._keep(batch, self._described)
+        accept = self._accept(post, batch.now)
+        if isinstance(said.value, Reject):
+            facts = {name: getattr(accept, name) for name in accept.__struct_fields__}
+            return batch.take(post, reports.Reject(**facts, reason=said.value.reason, extension=said.extension))
         self._give_route(batch)
-        return batch.take(post, self._accept(post, batch.now))
+        try:
+            said.extend(batch)
+        except LimitExceeded as error:
+            self._hooks.hold_back(post.submission, Fault(extension=said.extension, hook="message_submit", message=str(error)), batch.now)
+            return False
+        return batch.take(post, accept)
+
+    def _submitted(self, batch: Batch, post: PostMessage) -> Said | None:
+        """What the agent's own code says of a message at its boundary. None: nothing yet."""
+        if not self._hooks.has("message_submit"):
+            return NOTHING_SAID
+        turn = batch.checkpoint.turn
+        key = ("message_submit", post.submission, commands.digest(post), f"in {turn.id}" if turn is not None else "")
+        return self._hooks.ask(key, partial(self._hooks.submit, batch.checkpoint, post))
+
+    def _extend(self, batch: Batch, said: Said) -> bool:
+        """Write what goes with an outcome. False: there is no room for it, and the turn fails."""
+        try:
+            said.extend(batch)
+        except LimitExceeded as error:
+            self._fail(batch, Failure(code="hook_failed", message=f"what the agent's own code keeps or tells is too much: {error}"))
+            return False
+        return True
+
+    def _fail(self, batch: Batch, failure: Failure) -> None:
+        batch.apply(Fail(failure=failure, at=batch.now))
+
+    async def _finish(self, batch: Batch) -> bool:
+        """The turn ends, unless the agent's own code wants more of it. False: it has not said so yet."""
+        turn = batch.draft.turn
+        if turn.ending:
+            return await self._end(batch, turn)
+        if self._hooks.has("stop"):
+            key = ("stop", turn.id, turn.step, turn.output)
+            said = self._hooks.ask(key, partial(self._hooks.stop, batch.checkpoint, self._context.answer_since(turn.began)))
+            if said is None:
+                return False
+            if said.fault is not None:
+                self._fail(batch, said.fault.failure)
+                return True
+            if not self._extend(batch, said):
+                return True
+            if isinstance(said.value, Continue) and not turn.continued:
+                batch.apply(reports.Continue(prompt=said.value.prompt, extension=said.extension, at=batch.now))
+                return True
+        batch.apply(Finish(at=batch.now))
+        return True
+
+    async def _end(self, batch: Batch, turn: Turn) -> bool:
+        """The end that was decided, once the agent's own code was told."""
+        ending = await self.ledger.entry(turn.ending, batch)
+        assert isinstance(ending, TurnEnding)
+        if self._hooks.has("turn_end"):
+            said = self._hooks.ask(("turn_end", turn.id, turn.ending), partial(self._hooks.end_turn, batch.checkpoint, ending))
+            if said is None:
+                return False
+            fault = said.fault
+            try:
+                said.extend(batch)
+            except LimitExceeded as error:
+                fault = Fault(extension=self.agent.name, hook="turn_end", message=str(error))
+            if fault is not None and ending.outcome == "completed":
+                batch.apply(StopTurn(reason=fault.words, extension=fault.extension, at=batch.now))
+                return True
+            if fault is not None:
+                self._faults.append(fault)
+        batch.apply(EndTurn(ending=ending, at=batch.now))
+        return True
+
+    async def _review(self, batch: Batch) -> bool:
+        """Tell the model the results of its calls, as the agent's own code leaves them. False: it has not seen them yet."""
+        turn = batch.draft.turn
+        results = await self._calls.results(batch, self.ledger) if self._hooks.has("after_tool") else []
+        said: Said | None = NOTHING_SAID
+        if results:
+            said = self._hooks.ask(("after_tool", turn.id, turn.step), partial(self._hooks.review, batch.checkpoint, results))
+        if said is None:
+            return False
+        if said.fault is not None:
+            self._fail(batch, said.fault.failure)
+            return True
+        replaced: dict[str, Any] = {}
+        for operation, (parts, blobs) in (said.value or {}).items():
+            replaced[operation] = parts
+            batch.blobs.update({blob.digest: blob for blob in blobs})
+        batch.apply(ResultsReviewed(replaced=replaced, at=batch.now))
+        self._extend(batch, said)
+        return True
 
     def _give_route(self, batch: Batch) -> None:
         if self.given_route is not None:
@@ -550,6 +785,7 @@ class Driver:
             route=self.given_route or self.router.default,
             limits=self.agent.limits,
             archive=self.agent.archive or 0,
+            holds=self._holds,
             at=now,
         )
 
@@ -567,34 +803,83 @@ class Driver:
             raise MissingRoute("saved session has no model route", hint="give route=, or select one with sessions.select_route(…)")
         self.router.model(self._route(checkpoint))
 
-    def _prepare_step(self, batch: Batch, fence: int) -> None:
-        turn = batch.draft.turn
-        agent = self.agent
+    async def _prepare_step(self, batch: Batch, fence: int) -> bool:
+        """Start the step's model call. False: what it is to say is not known yet."""
+        additions: Additions | None = None
+        if self._hooks.has("before_model", "model_request"):
+            running = batch.draft.turn.model
+            record = await self._record_of(running) if running is not None else None
+            if record is not None and (record.context, record.epoch) == (batch.checkpoint.context, batch.checkpoint.epoch):
+                # The same request once more: what was said about it counts.
+                additions = Additions.of(await self._blob(record.additions)) if record.additions else None
+            else:
+                said = self._asked_about_request(batch)
+                if said is None:
+                    return False
+                if said.fault is not None:
+                    self._fail(batch, said.fault.failure)
+                    return True
+                if not self._extend(batch, said):
+                    return True
+                if isinstance(said.value, Stop):
+                    batch.apply(StopTurn(reason=said.value.reason, extension=said.extension, at=batch.now))
+                    return True
+                await self._sync(batch)
+                additions = said.value
         self._keep(batch, *self._shown)
-        instructions, tools, settings = (content.digest for content in self._shown)
+        content = _content(additions.data) if additions is not None else None
+        if content is not None:
+            self._keep(batch, content)
+        instructions, tools, settings = (shown.digest for shown in self._shown)
         checkpoint = batch.checkpoint
-        route = self._route(checkpoint)
-        model = self.router.model(route)
         record = RequestRecord.of(
-            route=route,
+            route=self._route(checkpoint),
             context=checkpoint.context,
             epoch=checkpoint.epoch,
             instructions=instructions,
             tools=tools,
             settings=settings,
+            additions=content.digest if content is not None else "",
         )
-        request = ModelRequest(
-            instructions=agent.instructions,
-            messages=self._context.view(model.group if self.router.knows(checkpoint.owner) else None, checkpoint.private_from),
+        request = self._request(batch)
+        batch.apply(StepPrepared(request=record, fence=fence, at=batch.now))
+        if batch.checkpoint.turn is not None and (operation := batch.checkpoint.turn.model) is not None:
+            self._work.requests = {operation.id: request if additions is None else additions.request(request)}
+            self._sent = (operation.id, record)
+        return True
+
+    def _request(self, batch: Batch) -> ModelRequest:
+        """The request that the context makes."""
+        agent, checkpoint = self.agent, batch.checkpoint
+        route = self._route(checkpoint)
+        group = self.router.model(route).group
+        return ModelRequest(
+            instructions=agent.prompt,
+            messages=self._context.view(group if self.router.knows(checkpoint.owner) else None, checkpoint.private_from),
             tools=agent.specs,
             settings=agent.settings,
             route=route,
-            step=turn.step,
+            step=batch.draft.turn.step,
             session_id=self.session_id,
         )
-        batch.apply(StepPrepared(request=record, fence=fence, at=batch.now))
-        if batch.checkpoint.turn is not None and batch.checkpoint.turn.model is not None:
-            self._work.requests = {batch.checkpoint.turn.model.id: request}
+
+    def _asked_about_request(self, batch: Batch) -> Said | None:
+        turn = batch.draft.turn
+        key = ("before_model", turn.id, turn.step, batch.checkpoint.context, batch.checkpoint.epoch)
+        return self._hooks.ask(key, partial(self._hooks.prepare, batch.checkpoint, self._request(batch)))
+
+    async def _record_of(self, operation: Operation) -> RequestRecord | None:
+        """What an attempt of a model call that failed was asked."""
+        if self._sent is not None and self._sent[0] == operation.id:
+            return self._sent[1]
+        turn = self.checkpoint.turn
+        if turn is None:
+            return None
+        rows = await self.store.entries(self.ledger.no, after=turn.began, kinds=("operation_started",), newest_first=True)
+        for entry in map(open_entry, rows):
+            if isinstance(entry, OperationStarted) and entry.operation == operation.id:
+                return entry.request
+        return None
 
     def _keep(self, batch: Batch, *contents: StoredBlob) -> None:
         """Content that entries refer to, stored once."""
@@ -606,23 +891,24 @@ class Driver:
         turn = batch.checkpoint.turn
         if turn is None or not turn.unplanned or self._stopping:
             return
-        if self.agent.policy.is_callable and not self._rulings:
-            # What is known is committed before the user's policy runs.
-            if not batch.entries and self._judging is None:
-                self._judging = asyncio.create_task(self._judge(batch.checkpoint))
-            return
-        await self._calls.plan(batch, self.ledger, fence, self._rulings)
-
-    async def _judge(self, checkpoint: Checkpoint) -> None:
-        self._rulings = await self._calls.judge(checkpoint)
-        self._judging = None
-        self._wake.set()
+        judged: dict[str, Any] = {}
+        if self.agent.policy.is_callable or self._hooks.has("before_tool", "permission"):
+            said = self._hooks.ask(("calls", turn.id, turn.answer), partial(self._calls.judge, batch.checkpoint, self._hooks))
+            if said is None:
+                return
+            if said.fault is not None:
+                self._fail(batch, said.fault.failure)
+                return
+            if not self._extend(batch, said):
+                return
+            judged = said.value
+        await self._calls.plan(batch, self.ledger, fence, judged)
 
     # ----------------------------------------------------------------------------------------------------------- committing
 
     def _releases(self, batch: Batch) -> bool:
         """Whether nothing is left that this process could do now, or it is to do nothing more and nothing runs."""
-        if self._judging is not None:
+        if self._hooks.running or (self._hooks.open and batch.checkpoint.turn is not None and not self._stopping):
             return False
         return phase(batch.checkpoint) in ("idle", "waiting") or (self._stopping and not self._work.running)
 
@@ -630,7 +916,7 @@ class Driver:
         assert self.head is not None
         flooded = self._moved >= INBOX_RETRIES
         release = self._releases(batch) and not flooded
-        ended = any(isinstance(entry, TurnEnded) for entry in batch.entries)
+        ended = any(isinstance(entry, TurnEnded | TurnEnding) for entry in batch.entries)
         named = self._seen_head if (release or ended) and not flooded else None
         listed = any(entry.kind in ("turn_started", SessionChanged.kind) for entry in batch.entries)
         changed = claim is not None or release or ended or listed
@@ -701,9 +987,10 @@ class Driver:
             self._dirty = True
             self._wake.set()
         self.ledger.note(commit.effects)
-        turn = self.checkpoint.turn
-        if turn is None or not turn.unplanned:
-            self._rulings = {}
+        self._starting = None
+        self._steps.committed()
+        for fault in self._faults:
+            self._hooks.tell(fault)
         if any(entry.kind == "turn_started" for entry in batch.entries):
             self.ran_a_turn = True
         self._work.start(self.checkpoint, self.head.row.fence)
@@ -744,7 +1031,7 @@ class Driver:
 
     def _must_cancel(self) -> bool:
         """Whether somebody wants what runs to stop."""
-        if not self._work.running and self._judging is None:
+        if not self._work.running and not self._hooks.running:
             return False
         if self._grace_over:
             return True
@@ -758,23 +1045,29 @@ class Driver:
 
     async def _cancel_all(self) -> None:
         """Stop what runs, and keep what is known of it."""
-        if self._judging is not None:
-            self._judging.cancel()
-            self._judging = None
+        await self._hooks.cancel()
         await self._work.cancel(to_be_continued=self._stopping)
 
     def _abandon(self) -> None:
         """This process may not commit any more."""
-        if self._judging is not None:
-            self._judging.cancel()
+        self._hooks.abandon()
         self._work.abandon(hand_over=not self.runtime.closed)
         self.held = False
+
+    def _reported(self, outcome: Outcome) -> None:
+        self._work.reports.append(outcome)
 
     def _delta(self, delta: Delta) -> None:
         self.feed.publish([delta])
 
     def _late(self, operation: str, attempt: int, result: Any, is_error: bool) -> None:
         self.runtime.report_late(self.session_id, operation, attempt, result, is_error)
+
+
+def _middleware_error(fault: Fault) -> MiddlewareError:
+    return MiddlewareError(
+        fault.words, hint="nothing was changed; resume the session when it is mended", middleware=fault.extension, hook=fault.hook
+    )
 
 
 def _content(data: bytes, media_type: str = "application/json") -> StoredBlob:

@@ -13,6 +13,7 @@ from ..core.entries import Entry, Identity
 from ..models.base import ReasoningDelta, TextDelta
 
 __all__ = ["Event", "Feed", "ResumeRequested", "SessionOpened", "Watch"]
+__all__ = ["Event", "Feed", "HookFailed", "SessionOpened", "Watch"]
 
 
 class SessionOpened(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +46,20 @@ class ResumeRequested(msgspec.Struct, frozen=True, kw_only=True):
     submission: str
 
 
-Event: TypeAlias = SessionOpened | ResumeRequested | Entry | TextDelta | ReasoningDelta
+class HookFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """A hook failed where no entry says so; live, without a seq.
+
+    ``submission`` is the message that stays where it was, and is tried again at ``retry_at`` (ms since 1970).
+    """
+
+    extension: str
+    hook: str
+    message: str
+    submission: str = ""
+    retry_at: int = 0
+
+
+Event: TypeAlias = SessionOpened | ResumeRequested | HookFailed | Entry | TextDelta | ReasoningDelta
 
 BUFFER = 4096
 """How many events wait for a slow watcher; beyond that it reads on from the store, and misses deltas only."""

@@ -26,6 +26,7 @@ from ..core.commands import (
     ReportResult,
     Revive,
     RevokeGrant,
+    RunCommand,
     SelectRoute,
     Withdraw,
 )
@@ -37,6 +38,7 @@ from ..core.entries import (
     MessageAdded,
     Metadata,
     OperationEnded,
+    OperationPlanned,
     QueueChanged,
     RequestClosed,
     RequestOpened,
@@ -78,7 +80,6 @@ from ..store.base import (
 )
 from . import listing, tokens
 from .about import (
-    TITLE_LENGTH,
     check_about,
     check_identity,
     check_labels,
@@ -322,9 +323,7 @@ class Sessions:
         if turn or reply_to is not None or quote is not None:
             post = await self._related(session_id, post, reply_to, quote)
         command = _checked(post)
-        if title is None:
-            title = _title(parts) if source is None else ""
-        create = self._new_session(session_id, agent, identity, labels, title, metadata)
+        create = self._new_session(session_id, agent, identity, labels, title or "", metadata)
         await self._check_blobs(session_id, given)
         existed = metadata is not None and await self.number(session_id) is not None
         if metadata is not None and existed:
@@ -597,6 +596,30 @@ class Sessions:
             raise InvalidMessage("a note is empty or too long", hint=f"1 to {NOTE_LIMIT} bytes of text")
         return await self._control(session_id, AddNote(text=text, submission=_submission_id(submission), actor=actor))
 
+    async def command(
+        self,
+        session_id: str,
+        extension: str,
+        command: str,
+        arguments: dict[str, Any] | None = None,
+        *,
+        submission: str | None = None,
+        actor: str = "",
+    ) -> Submission:
+        """Have a middleware of the session's agent carry out one of its commands, wherever the agent runs next.
+
+        Refused, in the journal, where the agent has no such command or carrying it out fails.
+        """
+        arguments = {} if arguments is None else arguments
+        if not isinstance(arguments, dict):
+            raise UsageError(f"arguments must be an object, not {type(arguments).__name__}")
+        arguments = canonical.check(arguments, "arguments")
+        if len(canonical.encode(arguments)) > NOTE_LIMIT:
+            raise UsageError("the arguments are too long", hint=f"at most {NOTE_LIMIT} bytes")
+        extension, command = check_id(extension, "the name of a middleware"), check_id(command, "a command")
+        run = RunCommand(extension=extension, command=command, arguments=arguments, submission=_submission_id(submission), actor=actor)
+        return await self._control(session_id, run)
+
     async def grant(self, session_id: str, request_id: str, **options: Any) -> Submission:
         """Let a call run, and this very call again whenever the model asks for it in this session."""
         return await self.answer(session_id, request_id, "grant", **options)
@@ -647,7 +670,8 @@ class Sessions:
             if isinstance(command, Answer):
                 _check_answer(checkpoint, command, now)
             waiting = await self._runtime.store.inbox(row.no)
-            if row.holder is not None or row.status in ("stuck", "halted") or any(map(is_control, waiting)):
+            own_code = isinstance(command, RunCommand)
+            if own_code or row.holder is not None or row.status in ("stuck", "halted") or any(map(is_control, waiting)):
                 return await self._send(session_id, command)
             if (applied := await self._apply(head, checkpoint, command, waiting, now)) is not None:
                 return applied
@@ -857,7 +881,7 @@ class Sessions:
     async def _arguments(self, head: Loaded, calls: dict[str, ToolCall], item: Operation) -> Any:
         """What an operation of the running step is called with: the model's arguments, or those of who approved it."""
         edited = await self._entry(head, item.edited) if item.edited else None
-        if isinstance(edited, RequestClosed):
+        if isinstance(edited, RequestClosed | OperationPlanned):
             return edited.arguments
         return calls[item.plan.call].arguments if item.plan.call in calls else None
 
@@ -872,9 +896,11 @@ class Sessions:
             messages = [open_entry(row) for row in rows]
             answer = next((item for item in messages if isinstance(item, MessageAdded) and item.role == "assistant"), None)
             before = messages[-1].seq
-        closed = await store.entries(no, after=answer.seq, before=receipt.seq, kinds=("request_closed",))
-        for entry in map(open_entry, closed):
-            if isinstance(entry, RequestClosed) and entry.operation == receipt.operation and entry.arguments is not None:
+        changed = await store.entries(
+            no, after=answer.seq, before=receipt.seq, kinds=("request_closed", "operation_planned"), newest_first=True
+        )
+        for entry in map(open_entry, changed):
+            if isinstance(entry, RequestClosed | OperationPlanned) and entry.operation == receipt.operation and entry.arguments is not None:
                 return entry.arguments
         if answer.receipt not in answers:
             answers[answer.receipt] = await self._calls(head, answer.receipt)
@@ -1022,11 +1048,6 @@ def check_source(source: Any, parts: tuple[Part, ...], author: str) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= QUOTE_LENGTH else text[:QUOTE_LENGTH] + "…"
-
-
-def _title(parts: tuple[Part, ...]) -> str:
-    text = next((part.content for part in parts if isinstance(part, Text)), "")
-    return " ".join(text.split())[:TITLE_LENGTH]
 
 
 def _check_answer(checkpoint: Checkpoint, command: Answer, now: int) -> None:

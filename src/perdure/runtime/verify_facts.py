@@ -21,6 +21,7 @@ from ..core.commands import (
     ReportResult,
     Revive,
     RevokeGrant,
+    RunCommand,
     SelectRoute,
     Withdraw,
 )
@@ -30,6 +31,8 @@ from ..core.entries import (
     DefinitionChange,
     EffectSettled,
     Entry,
+    ExtensionCommand,
+    ExtensionSet,
     GrantGiven,
     MessageAdded,
     NoteAdded,
@@ -50,6 +53,7 @@ from ..core.entries import (
     TurnAborted,
     TurnCompleted,
     TurnEnded,
+    TurnEnding,
     TurnStarted,
 )
 from ..core.messages import ToolCallResponse, digest_of, measured, part_digest, visible
@@ -75,16 +79,18 @@ def references(entry: Entry) -> Iterator[tuple[str, str]]:
             yield request.instructions, "the request's instructions"
             yield request.tools, "the request's tools"
             yield request.settings, "the request's settings"
+            if request.additions:
+                yield request.additions, "what an extension made of the request"
 
 
 def consumes(entry: Entry) -> str:
     """The submission that an entry takes up, where it names one."""
     match entry:
-        case TurnStarted() | SubmissionRefused() | RequestClosed() | EffectSettled() | Archived() | Revived():
+        case TurnStarted() | SubmissionRefused() | RequestClosed() | EffectSettled() | Archived() | Revived() | ExtensionCommand():
             return entry.submission
         case MessageAdded(deliver="steer"):
             return entry.submission
-        case TurnAborted():
+        case TurnAborted() | TurnEnding():
             return entry.interrupt
         case _:
             return ""
@@ -110,8 +116,22 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
             yield from _message(turn, entry, receipts)
         case OperationPlanned() | OperationStarted() | OperationEnded() | RequestOpened() | RequestClosed() | TurnEnded() if turn is None:
             yield "no turn is running"
-        case OperationPlanned() if turn is not None and turn.operation(entry.operation) is not None:
-            yield f"the operation {entry.operation} is planned twice"
+        case OperationPlanned() if turn is not None:
+            if turn.operation(entry.operation) is not None:
+                yield f"the operation {entry.operation} is planned twice"
+            if entry.arguments is not None and entry.plan.arguments != ids.arguments_digest(entry.arguments):
+                yield "the digest is not that of the rewritten arguments"
+            if (entry.arguments is None) != (not entry.extension):
+                yield "rewritten arguments and who rewrote them go together"
+        case NoteAdded():
+            if entry.once and ids.once_key(entry.extension, entry.once) in before.once:
+                yield f"the guidance {entry.once!r} of {entry.extension!r} is given once, and was given before"
+            if entry.continues and (turn is None or turn.continued or turn.ending or not turn.completing):
+                yield "no turn could go on with it"
+        case ExtensionSet(dropped=True) if entry.key not in before.extensions.get(entry.extension, {}):
+            yield f"{entry.extension!r} drops {entry.key!r}, which it doesn't keep"
+        case TurnEnding() if turn is None or turn.id != entry.turn or turn.ending:
+            yield f"the turn {entry.turn} can't be ending"
         case OperationStarted() if turn is not None:
             yield from _started(before, turn, entry)
         case OperationEnded() if turn is not None:
@@ -154,7 +174,12 @@ def _message(turn: Turn | None, entry: MessageAdded, receipts: Receipts) -> Iter
         if len(known) < len(found):
             yield "a response refers to an entry that is no receipt"
             return
-        if entry.digest != digest_of("tool", (part_digest(item.parts[0]) for item in known)):
+        if sum(response.replaced for response in entry.responses) != len(entry.parts):
+            yield "the replaced responses are not those that stand in it"
+            return
+        instead = iter(entry.parts)
+        told = [next(instead) if response.replaced else item.parts[0] for response, item in zip(entry.responses, known, strict=True)]
+        if entry.digest != digest_of("tool", map(part_digest, told)):
             yield "the digest is not that of the responses"
         calls = [item.plan.call for item in turn.tools] if turn is not None else []
         if [response.id for response in entry.responses] != calls:
@@ -172,6 +197,8 @@ def _started(before: Checkpoint, turn: Turn, entry: OperationStarted) -> Iterato
     if entry.attempt != (operation.attempt if operation is not None else 0) + 1:
         yield f"attempt {entry.attempt} of {entry.operation} is not the next one"
     plan = entry.plan or (operation.plan if operation is not None else None)
+    if plan is not None and (plan.kind == "step") != ("/" in entry.operation):
+        yield "only what extensions do outside has an id with the name of it"
     request = entry.request
     if plan is not None and plan.kind == "model":
         if request is None:
@@ -224,6 +251,9 @@ def companion(row: InboxRow, first: Entry) -> int:
 
 def consumption(row: InboxRow, first: Entry, second: Entry | None) -> str:
     """What is wrong about a consumed submission, given the entry that consumed it and its `companion`."""
+    if isinstance(first, TurnStarted) and isinstance(second, TurnAborted | TurnEnding) and second.extension:
+        # It was rejected: what it said stands nowhere.
+        return "" if first.submission == row.submission_id else f"entry {first.seq} began with another submission"
     if isinstance(first, SubmissionRefused):
         said = (first.submission, first.actor, first.digest)
         return "" if said == (row.submission_id, row.actor, row.digest) else f"entry {first.seq} refuses another submission"
@@ -260,7 +290,7 @@ def _commands(row: InboxRow, first: Entry, second: Entry | None) -> Iterator[Com
                             source=message.source,
                         )
         case Interrupt.kind:
-            if isinstance(second, TurnAborted) and (second.interrupt, second.actor) == (row.submission_id, row.actor):
+            if isinstance(second, TurnAborted | TurnEnding) and (second.interrupt, second.actor) == (row.submission_id, row.actor):
                 for turn in ("", second.turn):
                     for reason in {second.reason, "" if second.reason == "interrupted" else second.reason}:
                         yield Interrupt(turn=turn, reason=reason)
@@ -291,6 +321,9 @@ def _commands(row: InboxRow, first: Entry, second: Entry | None) -> Iterator[Com
         case Revive.kind:
             if isinstance(first, Revived) and (first.submission, first.actor) == (row.submission_id, row.actor):
                 yield Revive(reason=first.reason)
+        case RunCommand.kind:
+            if isinstance(first, ExtensionCommand) and (first.submission, first.actor) == (row.submission_id, row.actor):
+                yield RunCommand(extension=first.extension, command=first.command, arguments=first.arguments)
         case AddNote.kind:
             if isinstance(first, NoteAdded) and (first.submission, first.actor) == (row.submission_id, row.actor):
                 yield AddNote(text=first.text)

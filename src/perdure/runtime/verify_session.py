@@ -444,7 +444,7 @@ class SessionCheck:
         if isinstance(first, OperationEnded | entries.EffectSettled):
             first = msgspec.structs.replace(first, parts=await self._whole(first.parts))
         if row.kind == commands.Interrupt.kind:
-            second = await self._next(row.consumed_seq - 1, "turn_aborted")
+            second = await self._next(row.consumed_seq - 1, "turn_aborted", "turn_ending")
         if problem := facts.consumption(row, first, second):
             return problem
         before = await self._entry(row.consumed_seq - 1)

@@ -211,6 +211,8 @@ async def _content_problems(store: Store, head: Loaded, entries: Sequence[Entry]
                 wanted[entry.definition] = entry.seq
             case OperationStarted(request=request) if request is not None:
                 wanted |= dict.fromkeys((request.instructions, request.tools, request.settings), entry.seq)
+                if request.additions:
+                    wanted[request.additions] = entry.seq
             case OperationEnded() | EffectSettled():
                 receipts.add(entry.seq)
                 wanted |= {part.digest: entry.seq for part in entry.parts if isinstance(part, StoredPart)}

@@ -253,6 +253,8 @@ ARGUMENTS: dict[str, Any] = {
     "decision": "deny",
     "route": "a",
     "title": "x",
+    "extension": "x",
+    "command": "x",
     "message": "m-1",
     "text": "x",
     "grant": "g",

@@ -20,6 +20,7 @@ from perdure.core.reports import (
     AttemptEnded,
     CallsPlanned,
     Claimed,
+    Finish,
     PlannedCall,
     Reconciled,
     Report,
@@ -59,6 +60,7 @@ class Story:
         self.fence = fence
         self.checkpoint = Checkpoint()
         self.entries: list[Entry] = []
+        self.step = ""
         draft = Draft(self.checkpoint)
         draft.write(SessionCreated(session_id=session_id, root=session_id, agent="support"), at)
         self._keep(draft.entries)
@@ -84,9 +86,11 @@ class Story:
 
     # ------------------------------------------------------------------------------------------------------ the usual steps
 
-    def says(self, text: str = "hello", *, deliver: Any = "turn", limits: Limits | None = None, submission: str = "m1") -> list[Entry]:
+    def says(
+        self, text: str = "hello", *, deliver: Any = "turn", limits: Limits | None = None, submission: str = "m1", holds: Any = ()
+    ) -> list[Entry]:
         post = PostMessage(parts=(Text(content=text),), deliver=deliver, submission=submission)
-        return self.do(Accept(post=post, agent="support", definition="d1", limits=limits or Limits(), at=self.now()))
+        return self.do(Accept(post=post, agent="support", definition="d1", limits=limits or Limits(), holds=holds, at=self.now()))
 
     def steps(self, digest: str = "same") -> list[Entry]:
         """The next model call starts."""
@@ -111,6 +115,11 @@ class Story:
         parts = () if status in ("uncertain", "cancelled") else self.response(identity, response, is_error=status == "failed")
         report = {"attempt": item.attempt, "parts": parts, "at": self.now()} | facts
         return AttemptEnded(operation=identity, status=status, **report)
+
+    def step_report(self, status: Any = "succeeded") -> AttemptEnded:
+        """What an extension did outside came to something."""
+        part = ToolCallResponse(id="e", name="e", response="done")
+        return AttemptEnded(operation=self.step, attempt=1, status=status, parts=(part,), at=self.now())
 
     def response(self, identity: str, response: Any = "done", *, is_error: bool = False) -> tuple[Part, ...]:
         item = self.operation(identity)
@@ -253,6 +262,29 @@ def completing() -> Story:
     return story
 
 
+def reviewed(*calls: PlannedCall) -> Story:
+    """Every call has its result, and the agent's own code has not seen them."""
+    story = Story()
+    story.says(holds=("results",))
+    story.steps()
+    found = calls or (planned(call()),)
+    story.model_ends(*(call(item.plan.call, item.plan.name) for item in found))
+    story.plans(*found)
+    for item in [*story.checkpoint.turn.tools] if story.checkpoint.turn is not None else []:
+        story.tool_ends(item.id)
+    return story
+
+
+def ending() -> Story:
+    """How the turn ends is decided, and the agent's own code has not heard of it."""
+    story = Story()
+    story.says(holds=("end",))
+    story.steps()
+    story.model_ends(Text(content="hi"))
+    story.do(Finish(at=story.now()))
+    return story
+
+
 def batch(*calls: PlannedCall) -> Story:
     """The model asked for several calls, and they are planned."""
     story = unplanned(*(call(item.plan.call, item.plan.name) for item in calls))
@@ -279,7 +311,8 @@ def line(entry: Entry) -> str:
         case entries.OperationStarted():
             rest = f"{entry.operation}#{entry.attempt}"
         case OperationEnded():
-            rest = f"{entry.operation}#{entry.attempt} {entry.status}{'' if entry.final else '…'}"
+            attempt = "" if "/" in entry.operation else f"#{entry.attempt}"
+            rest = f"{entry.operation}{attempt} {entry.status}{'' if entry.final else '…'}"
             rest += f" ({entry.failure.code})" if entry.failure else ""
             rest += _words(entry.parts)
         case entries.RequestOpened():
@@ -315,7 +348,13 @@ def line(entry: Entry) -> str:
         case entries.Redacted():
             rest = ",".join(str(row.seq) for row in entry.rows)
         case entries.NoteAdded():
-            rest = entry.operation
+            rest = entry.operation or entry.extension
+        case entries.TurnEnding():
+            rest = f"{entry.turn} {entry.outcome}"
+        case entries.ExtensionSet():
+            rest = f"{entry.extension}.{entry.key}{' dropped' if entry.dropped else ''}"
+        case entries.ExtensionCommand():
+            rest = f"{entry.extension}.{entry.command}"
         case _:
             rest = ""
     return f"{entry.kind} {rest}".rstrip()

@@ -30,7 +30,7 @@ from perdure.core.entries import (
 )
 from perdure.core.errors import CheckpointTooLarge, FormatUnknown, LimitExceeded, NewerRules, Refused, StoreCorrupt
 from perdure.core.journal import BODY_LIMIT, GENESIS, Sealed, body_digest, link, open_entry, seal
-from perdure.core.messages import Text
+from perdure.core.messages import TITLE_LENGTH, Text
 from perdure.core.reports import Finish
 
 SALT = b"0123456789abcdef"
@@ -316,7 +316,8 @@ def test_a_checkpoint_has_at_most_48_kib() -> None:
 
 def test_a_checkpoint_holds_no_content() -> None:
     s = Story()
-    s.says("a secret question")
+    # The first words of the first message are the session's title.
+    s.says("t" * TITLE_LENGTH + " a secret question")
     s.steps()
     s.model_ends(Text(content="a secret answer"), call("c1", note="a secret argument"))
     s.plans(planned(call("c1", note="a secret argument"), effect_key="a" * 64))

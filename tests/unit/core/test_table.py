@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import pytest
 import story
+from msgspec.structs import replace
 from story import NOT_EXECUTED, UNKNOWN, Story, call, planned
 
-from perdure.core.checkpoint import phase
+from perdure.core.checkpoint import STEPS_LIMIT, phase
 from perdure.core.commands import (
     AddNote,
     Answer,
@@ -24,12 +25,13 @@ from perdure.core.commands import (
     Revive,
     RevokeGrant,
     RewriteSpan,
+    RunCommand,
     SelectRoute,
     Withdraw,
 )
 from perdure.core.decider import TABLE, apply, decide, impossible, not_now
 from perdure.core.draft import Draft
-from perdure.core.entries import EffectMatch, Failure, Limits, MessageAdded, RedactedRow
+from perdure.core.entries import EffectMatch, Failure, Limits, MessageAdded, Plan, RedactedRow, TurnEnding
 from perdure.core.errors import (
     LimitExceeded,
     NothingChanged,
@@ -44,25 +46,136 @@ from perdure.core.messages import Text, ToolCallResponse
 from perdure.core.reports import (
     Accept,
     AttemptEnded,
+    BeginStep,
     CallsPlanned,
     ChangeQueue,
     Claimed,
+    CommandDone,
+    Continue,
     EditTranscript,
+    EndTurn,
+    Extend,
     Fail,
     Finish,
     Guarded,
+    Guidance,
     Promote,
     Reconciled,
     Redact,
     Redefined,
+    Reject,
     Report,
+    ResultsReviewed,
     RouteGiven,
+    Setting,
     StartTools,
     StepPrepared,
+    StopTurn,
     TimePassed,
 )
 from perdure.core.rules import attempts, endings
 from perdure.core.transcript import EMPTY, Transcript, chained
+
+
+def reject(s: Story) -> Reject:
+    post = PostMessage(parts=(Text(content="more"),), submission="m2", actor="ann")
+    return Reject(post=post, agent="support", definition="d1", reason="no", extension="guard", at=s.now())
+
+
+def extend(s: Story) -> Extend:
+    told, kept = Guidance(extension="guard", text="careful", once="hint"), Setting(extension="guard", key="spent", value=3)
+    return Extend(guidance=(told,), settings=(kept,), at=s.now())
+
+
+def extend_again(s: Story) -> Extend:
+    told, dropped = Guidance(extension="guard", text="careful", once="hint"), Setting(extension="guard", key="spent", dropped=True)
+    unknown = Setting(extension="guard", key="other", dropped=True)
+    return Extend(guidance=(told, told), settings=(dropped, unknown), at=s.now())
+
+
+def extend_too_much(s: Story) -> Extend:
+    return Extend(settings=tuple(Setting(extension="guard", key=f"k{index}", value=0) for index in range(65)), at=s.now())
+
+
+def told_once(make: Callable[[], Story]) -> Callable[[], Story]:
+    def made() -> Story:
+        s = make()
+        s.do(extend(s))
+        return s
+
+    return made
+
+
+def command_done(s: Story) -> CommandDone:
+    asked = RunCommand(extension="guard", command="raise", arguments={"to": 5}, submission="c1", actor="ann")
+    return CommandDone(command=asked, at=s.now())
+
+
+def begin_step(s: Story, identity: str = "t2.0/e", effect: Any = "external") -> BeginStep:
+    return BeginStep(operation=identity, plan=Plan(kind="step", name="e", effect=effect), fence=s.fence, at=s.now())
+
+
+def with_step(make: Callable[[], Story], effect: Any = "external") -> Callable[[], Story]:
+    """An extension is doing something outside."""
+
+    def made() -> Story:
+        s = make()
+        assert s.checkpoint.turn is not None
+        s.step = f"t2.{s.checkpoint.turn.step}/e"
+        s.do(begin_step(s, s.step, effect))
+        return s
+
+    return made
+
+
+def claimed(s: Story) -> Story:
+    s.do(s.claim())
+    return s
+
+
+def many_steps() -> Story:
+    s = story.before_model()
+    for index in range(STEPS_LIMIT):
+        s.do(begin_step(s, f"t2.0/e{index}"))
+    return s
+
+
+def stop_turn(s: Story) -> StopTurn:
+    return StopTurn(reason="enough", extension="guard", at=s.now())
+
+
+def results(s: Story) -> ResultsReviewed:
+    return ResultsReviewed(at=s.now())
+
+
+def go_on(s: Story) -> Continue:
+    return Continue(prompt="and the tests?", extension="guard", at=s.now())
+
+
+def continued() -> Story:
+    """The turn went on once already, and the model answered again."""
+    s = story.completing()
+    s.do(go_on(s))
+    s.steps("next")
+    s.model_ends(Text(content="done"))
+    return s
+
+
+def held_end() -> Story:
+    s = Story()
+    s.says(holds=("end",))
+    s.steps()
+    s.model_ends(Text(content="hi"))
+    return s
+
+
+def decided(s: Story) -> TurnEnding:
+    found = [entry for entry in s.entries if isinstance(entry, TurnEnding)]
+    return found[-1] if found else TurnEnding(turn="t2", outcome="completed")
+
+
+def end(s: Story) -> EndTurn:
+    return EndTurn(ending=decided(s), at=s.now())
 
 
 def archive(s: Story) -> Archive:
@@ -573,7 +686,60 @@ cell(Report, "archived", "nothing was unknown", story.archived, lambda s: s.repo
 cell(Redact, "archived", "content removed", story.archived, redacted, ["redacted 1"])
 cell(Claimed, "archived", "nothing is in flight", story.archived, lambda s: s.claim(), NOTHING)
 cell(TimePassed, "archived", "nothing is open", story.archived, late, NOTHING)
+cell(AttemptEnded, "completing", "what an extension did outside", with_step(story.ending), lambda s: s.step_report(),
+     ["operation_ended t2.1/e succeeded 'done'"])
+cell(Accept, "completing", "a steer is too late for a turn whose end is decided", story.ending, accept("steer"), NOTHING)
+cell(Interrupt, "completing", "an end that is decided becomes another one", story.ending, interrupt(), ["turn_aborted t2"])
+cell(Interrupt, "tools", "results that nobody reviewed are told as they are", story.reviewed, interrupt(),
+     ["message tool → 8", "turn_aborted t2"])
+cell(Finish, "completing", "the agent's own code is told first", held_end, finish, ["turn_ending t2 completed"])
+cell(Fail, "completing", "after it was told there is nothing to wait for", story.ending, fail, [FAILED])
+cell(Archive, "completing", "nobody is asked any more", story.ending, archive, ["turn_aborted t2", "archived"])
+cell(Claimed, "completing", "an extension's work is lost", with_step(story.completing), claim(),
+     ["operation_ended t2.1/e uncertain (restart)", "recovered t2 fence 2 t2.1/e#1=uncertain"])
+cell(Claimed, "model", "an extension's work may be repeated", with_step(story.before_model, "idempotent"), claim(),
+     ["operation_ended t2.0/e cancelled… (restart)", "recovered t2 fence 2 t2.0/e#1=cancelled"])
+
+cell(Reject, "idle", "a turn that says nothing", story.idle, reject, ["turn_started t2", "turn_aborted t2"])
+for situation in ("model", "tools", "waiting", "completing"):
+    cell(Reject, situation, "it begins no turn", getattr(story, situation), reject, IMPOSSIBLE)
+for situation in ("idle", "model", "tools", "waiting", "completing"):
+    cell(Extend, situation, "told and kept", getattr(story, situation), extend, ["note_added guard", "extension_set guard.spent"])
+    cell(Extend, situation, "told once, and dropped", told_once(getattr(story, situation)), extend_again,
+         ["extension_set guard.spent dropped"])
+    cell(Extend, situation, "more than is kept", getattr(story, situation), extend_too_much, Refusal(LimitExceeded))
+    cell(CommandDone, situation, "carried out", getattr(story, situation), command_done, ["extension_command guard.raise"])
+cell(BeginStep, "idle", "nothing runs", story.idle, begin_step, IMPOSSIBLE)
+cell(StopTurn, "idle", "nothing runs", story.idle, stop_turn, IMPOSSIBLE)
+for situation in ("model", "tools", "waiting", "completing"):
+    cell(BeginStep, situation, "begins", getattr(story, situation), begin_step, ["operation_started t2.0/e#1"])
+    cell(BeginStep, situation, "runs already", with_step(getattr(story, situation)), lambda s: begin_step(s, s.step), NOTHING)
+cell(BeginStep, "model", "again after a crash", lambda: claimed(with_step(story.before_model, "idempotent")()), begin_step,
+     ["operation_started t2.0/e#2"])
+cell(BeginStep, "model", "more than one step does", many_steps, begin_step, Refusal(LimitExceeded))
+cell(StopTurn, "model", "the call ends", story.model, stop_turn,
+     ["operation_ended t2.0.0#1 cancelled (interrupted)", "turn_aborted t2"])
+cell(StopTurn, "tools", "calls end", story.tools, stop_turn, ABORTED_TOOL)
+cell(StopTurn, "waiting", "requests fall", story.waiting, stop_turn, ABORTED_APPROVAL)
+cell(StopTurn, "completing", "the answer stays", story.completing, stop_turn, ["turn_aborted t2"])
+cell(StopTurn, "completing", "an end that is decided becomes another one", story.ending, stop_turn, ["turn_aborted t2"])
+for command, when in ((ResultsReviewed, results), (Continue, go_on), (EndTurn, end)):
+    for situation in ("idle", "model", "tools", "waiting", "completing"):
+        if situation != ("tools" if command is ResultsReviewed else "completing"):
+            cell(command, situation, "not here", getattr(story, situation), when, IMPOSSIBLE)
+cell(ResultsReviewed, "tools", "told as they are", story.reviewed, results, ["message tool → 8"])
+cell(ResultsReviewed, "tools", "one replaced", lambda: story.reviewed(planned(call("c1")), planned(call("c2"))),
+     lambda s: ResultsReviewed(replaced={"t2.0.2": s.response("t2.0.2", "better")}, at=s.now()), ["message tool → 9,10"])
+cell(ResultsReviewed, "tools", "a call still runs", story.tools, results, NOTHING)
+cell(Continue, "completing", "the turn goes on", story.completing, go_on, ["note_added guard"])
+cell(Continue, "completing", "once", continued, go_on, NOTHING)
+cell(Continue, "completing", "not when the end is decided", story.ending, go_on, NOTHING)
+cell(EndTurn, "completing", "the end that was decided", story.ending, end, ["turn_completed t2"])
+cell(EndTurn, "completing", "another end was decided", story.ending,
+     lambda s: EndTurn(ending=replace(decided(s), seq=3), at=s.now()), NOTHING)
 for command, when in {
+    Reject: reject, Extend: extend, CommandDone: command_done, BeginStep: begin_step, StopTurn: stop_turn, ResultsReviewed: results,
+    Continue: go_on, EndTurn: end,
     Accept: accept("steer"), Interrupt: interrupt(), Answer: answer(), SelectRoute: select, RevokeGrant: revoke, AddNote: note,
     ChangeQueue: edit("turn"), Describe: describe(title="x"), EditTranscript: edited(), RouteGiven: give("b"),
     Promote: promote, Archive: archive,

@@ -19,7 +19,7 @@ def archive(draft: Draft, command: Archive) -> None:
     if draft.checkpoint.turn is not None:
         close_operations(draft, command.at, UNKNOWN_LIVE, TAKEN)
         reason = f"archived: {command.reason}" if command.reason else "archived"
-        end_turn(draft, TurnAborted, command.at, reason=reason, actor=command.actor)
+        end_turn(draft, TurnAborted, command.at, reason=reason, actor=command.actor, unheard=True)
     draft.write(Archived(reason=command.reason, submission=command.submission, actor=command.actor), command.at)
 
 

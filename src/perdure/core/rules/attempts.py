@@ -47,6 +47,8 @@ def end_attempt(draft: Draft, command: AttemptEnded) -> None:
         return
     if operation.plan.kind == "model":
         _end_model_attempt(draft, operation, command)
+    elif operation.plan.kind == "step":
+        end_call(draft, operation, command.at, command.status, command.parts, final=command.final, failure=command.failure)
     else:
         _end_tool_attempt(draft, operation, command)
 

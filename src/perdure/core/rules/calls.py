@@ -9,7 +9,7 @@ from ..draft import Draft
 from ..entries import ApprovalRequested, Failure, OperationPlanned, OperationStarted, TurnLimited
 from ..ids import approval_id
 from ..reports import CallsPlanned, Guarded, PlannedCall, StartTools
-from .endings import drop_calls, end_call, end_turn, error_response, finish_batch
+from .endings import drop_calls, end_call, end_turn, error_response, finish_batch, tell_results
 
 
 def plan_calls(draft: Draft, command: CallsPlanned) -> None:
@@ -19,7 +19,7 @@ def plan_calls(draft: Draft, command: CallsPlanned) -> None:
     limit = turn.limits.tool_calls
     if limit is not None and turn.tool_calls + len(command.calls) > limit:
         drop_calls(draft, at, "the turn's limit of tool calls is reached", Failure(code="limit"))
-        finish_batch(draft, at)
+        tell_results(draft, at)
         end_turn(draft, TurnLimited, at, limit="tool_calls", reason="limit reached: tool_calls")
         return
     if len(command.calls) > CALLS_LIMIT:
@@ -35,11 +35,14 @@ def plan_calls(draft: Draft, command: CallsPlanned) -> None:
         for index, call in enumerate(command.calls)
     )
     at_once = {item.id for item in startable(replace(turn, operations=operations, unplanned=()))}
-    for item in operations:
+    for item, call in zip(operations, command.calls, strict=True):
+        rewritten = call.arguments is not None
+        if rewritten or item.id not in at_once:
+            planned = OperationPlanned(operation=item.id, plan=item.plan, arguments=call.arguments, extension=call.extension)
+            draft.write(planned, at)
         if item.id in at_once:
-            draft.write(OperationStarted(operation=item.id, attempt=1, fence=command.fence, plan=item.plan), at)
-        else:
-            draft.write(OperationPlanned(operation=item.id, plan=item.plan), at)
+            plan = None if rewritten else item.plan
+            draft.write(OperationStarted(operation=item.id, attempt=1, fence=command.fence, plan=plan), at)
     for item, call in zip(operations, command.calls, strict=True):
         if call.verdict in answered:
             failure = call.failure

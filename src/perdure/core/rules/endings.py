@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
 
-from ..checkpoint import Operation, is_archived
+from ..checkpoint import Operation, is_archived, reviewing
 from ..commands import Answer, ReportResult
 from ..draft import Draft
 from ..entries import (
@@ -18,12 +19,15 @@ from ..entries import (
     ResponseReference,
     Status,
     TurnAborted,
+    TurnCompleted,
     TurnEnded,
+    TurnEnding,
     TurnFailed,
+    TurnLimited,
     UncertainRequested,
 )
 from ..ids import request_id
-from ..messages import Part, ToolCallResponse, digest_of, measured
+from ..messages import Part, ToolCallResponse, digest_of, measured, part_digest
 
 UNKNOWN_LIVE = "execution interrupted; result unknown"
 UNKNOWN_AFTER_RESTART = "execution interrupted; result unknown after restart"
@@ -35,6 +39,17 @@ TAKEN = Failure(code="taken", message="somebody took the session from who worked
 
 RESTARTS = 3
 """How many attempts of one operation may begin because of a restart."""
+
+_NOTHING: Mapping[str, tuple[Part, ...]] = {}
+
+Outcome: TypeAlias = Literal["completed", "aborted", "failed", "limited"]
+
+OUTCOMES: dict[type[TurnEnded], Outcome] = {
+    TurnCompleted: "completed",
+    TurnAborted: "aborted",
+    TurnFailed: "failed",
+    TurnLimited: "limited",
+}
 
 CRASH_LOOP = Failure(code="crash_loop", message="its process died every time it was started")
 
@@ -77,13 +92,20 @@ def response_to(plan: Plan, response: Any, *, is_error: bool) -> ToolCallRespons
 
 
 def finish_batch(draft: Draft, at: int) -> None:
-    """Once every call has its response, they become one tool message, in call order."""
-    turn = draft.turn
-    tools = turn.tools
-    if tools and not turn.unplanned and all(item.status == "ended" for item in tools):
-        responses = tuple(ResponseReference(id=item.plan.call, receipt=item.receipt) for item in tools)
-        digest = digest_of("tool", (item.response for item in tools))
-        draft.write(MessageAdded(role="tool", digest=digest, responses=responses), at)
+    """Once every call has its response, they become one tool message, unless the agent's own code has a say in it first."""
+    if "results" not in draft.turn.holds:
+        tell_results(draft, at)
+
+
+def tell_results(draft: Draft, at: int, replaced: Mapping[str, tuple[Part, ...]] = _NOTHING) -> None:
+    """The one tool message of a step, in call order. ``replaced`` is what the model reads instead of some results, by operation."""
+    if not reviewing(draft.turn):
+        return
+    tools = draft.turn.tools
+    parts = [part for item in tools for part in replaced.get(item.id, ())]
+    responses = tuple(ResponseReference(id=item.plan.call, receipt=item.receipt, replaced=item.id in replaced) for item in tools)
+    digest = digest_of("tool", (part_digest(replaced[item.id][0]) if item.id in replaced else item.response for item in tools))
+    draft.write(MessageAdded(role="tool", digest=digest, parts=tuple(parts), responses=responses), at)
 
 
 def end_uncertain(draft: Draft, operation: Operation, at: int, text: str, *, failure: Failure | None, can_tell: bool) -> None:
@@ -167,20 +189,25 @@ def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure 
             never_ran(draft, item, at, NOT_EXECUTED, failure)
         else:
             external = item.plan.effect == "external" or item.status in ("unknown", "asking")
-            end_call(draft, item, at, "uncertain" if external else "cancelled", error_response(item.plan, unknown_text), failure=failure)
+            parts = error_response(item.plan, unknown_text) if item.plan.kind == "tool" else ()
+            end_call(draft, item, at, "uncertain" if external else "cancelled", parts, failure=failure)
     drop_calls(draft, at, "", failure)
-    finish_batch(draft, at)
+    tell_results(draft, at)
 
 
-def end_turn(draft: Draft, ending: type[TurnEnded], at: int, **facts: Any) -> None:
+def end_turn(draft: Draft, ending: type[TurnEnded], at: int, *, unheard: bool = False, **facts: Any) -> None:
+    """The turn's end; where the agent's own code has a say first, what it will be. ``unheard``: nobody is asked."""
     turn = draft.turn
+    if "end" in turn.holds and not turn.ending and not unheard:
+        draft.write(TurnEnding(turn=turn.id, outcome=OUTCOMES[ending], **facts), at)
+        return
     ended = ending(turn=turn.id, submission=turn.submission, steps=turn.step, tool_calls=turn.tool_calls, usage=turn.usage, **facts)
     draft.write(ended, at)
 
 
-def abort(draft: Draft, at: int, reason: str, **asked: str) -> None:
+def abort(draft: Draft, at: int, reason: str, *, interrupt: str = "", actor: str = "", extension: str = "") -> None:
     close_operations(draft, at, UNKNOWN_LIVE)
-    end_turn(draft, TurnAborted, at, reason=reason, **asked)
+    end_turn(draft, TurnAborted, at, reason=reason, interrupt=interrupt, actor=actor, extension=extension)
 
 
 def fail_turn(draft: Draft, at: int, why: Failure, unknown_text: str, failure: Failure = INTERRUPTED) -> None:

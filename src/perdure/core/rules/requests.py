@@ -79,7 +79,8 @@ def _close_request(draft: Draft, operation: Operation, command: Answer, *, by: L
 
 def pass_time(draft: Draft, command: TimePassed) -> None:
     for operation in draft.turn.requests:
-        if draft.checkpoint.turn is not None and 0 < operation.deadline <= command.at:
+        turn = draft.checkpoint.turn
+        if turn is not None and not turn.ending and 0 < operation.deadline <= command.at:
             default = Answer(request_id=operation.request, decision=operation.default or "deny", at=command.at)  # type: ignore[arg-type]
             _close_request(draft, operation, default, by="deadline")
 

@@ -36,6 +36,7 @@ def start_turn(draft: Draft, command: Accept) -> None:
             archive=command.archive,
             author=post.author or post.actor,
             source=post.source,
+            holds=command.holds,
         ),
         command.at,
     )
@@ -47,7 +48,7 @@ def steer(draft: Draft, command: Accept) -> None:
     running = draft.turn.model
     if command.post.deliver == "steer" and command.post.turn not in ("", draft.turn.id):
         raise _stale(command.post.turn)
-    if command.post.deliver == "steer" and (running is None or running.status != "started"):
+    if command.post.deliver == "steer" and not draft.turn.ending and (running is None or running.status != "started"):
         _user_message(draft, command.post, "steer", command.at)
 
 
@@ -119,6 +120,11 @@ def finish(draft: Draft, command: Finish) -> None:
 def redefine(draft: Draft, command: Redefined) -> None:
     turn = draft.turn
     changed = DefinitionChange(
-        agent=turn.agent, old=turn.definition, new=command.new, difference=command.difference, archive=command.archive
+        agent=turn.agent,
+        old=turn.definition,
+        new=command.new,
+        difference=command.difference,
+        archive=command.archive,
+        holds=command.holds,
     )
     draft.write(changed, command.at)

@@ -1,0 +1,122 @@
+"""What an agent's own code has a say in: messages, results, ends of turns, and what it tells, keeps and does besides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..checkpoint import EXTENSION_KEYS_LIMIT, ONCE_LIMIT, STEPS_LIMIT, reviewing
+from ..draft import Draft
+from ..entries import (
+    ExtensionCommand,
+    ExtensionSet,
+    NoteAdded,
+    OperationStarted,
+    TurnAborted,
+    TurnCompleted,
+    TurnEnded,
+    TurnFailed,
+    TurnLimited,
+    TurnStarted,
+)
+from ..errors import LimitExceeded
+from ..ids import once_key
+from ..reports import BeginStep, CommandDone, Continue, EndTurn, Extend, Reject, ResultsReviewed, StopTurn
+from .endings import abort, end_turn, tell_results
+
+
+def extend(draft: Draft, command: Extend) -> None:
+    """Tell the model what it was not told before, and keep values. Raises `LimitExceeded`, and does nothing, where it would be too much."""
+    _check_room(draft, command)
+    for item in command.guidance:
+        if not item.once or once_key(item.extension, item.once) not in draft.checkpoint.once:
+            draft.write(NoteAdded(text=item.text, extension=item.extension, once=item.once), command.at)
+    for setting in command.settings:
+        kept = draft.checkpoint.extensions.get(setting.extension, {})
+        if not setting.dropped or setting.key in kept:
+            entry = ExtensionSet(extension=setting.extension, key=setting.key, value=setting.value, dropped=setting.dropped)
+            draft.write(entry, command.at)
+
+
+def _check_room(draft: Draft, command: Extend) -> None:
+    once = {*draft.checkpoint.once} | {once_key(item.extension, item.once) for item in command.guidance if item.once}
+    if len(once) > ONCE_LIMIT:
+        raise LimitExceeded(f"{ONCE_LIMIT} keys of guidance that is given once are remembered", hint="use fewer keys", limit="once")
+    kept = {(name, key) for name, values in draft.checkpoint.extensions.items() for key in values}
+    for item in command.settings:
+        kept = kept - {(item.extension, item.key)} if item.dropped else kept | {(item.extension, item.key)}
+    if len(kept) > EXTENSION_KEYS_LIMIT:
+        raise LimitExceeded(f"{EXTENSION_KEYS_LIMIT} values of extensions are kept", hint="keep several in one value", limit="extensions")
+
+
+def reject(draft: Draft, command: Reject) -> None:
+    """A turn that is over before it says anything; the message stands nowhere."""
+    post = command.post
+    started = TurnStarted(
+        submission=post.submission,
+        agent=command.agent,
+        definition=command.definition,
+        route=command.route,
+        limits=command.limits,
+        archive=command.archive,
+        author=post.author or post.actor,
+        source=post.source,
+        holds=command.holds,
+    )
+    draft.write(started, command.at)
+    end_turn(draft, TurnAborted, command.at, reason=command.reason, extension=command.extension)
+
+
+def command_done(draft: Draft, command: CommandDone) -> None:
+    asked = command.command
+    done = ExtensionCommand(
+        extension=asked.extension, command=asked.command, arguments=asked.arguments, submission=asked.submission, actor=asked.actor
+    )
+    draft.write(done, command.at)
+
+
+def begin_step(draft: Draft, command: BeginStep) -> None:
+    """Only what was not begun, or may be repeated after a crash."""
+    operation = draft.operation(command.operation)
+    if operation is None:
+        if len(draft.turn.steps) >= STEPS_LIMIT:
+            raise LimitExceeded(f"extensions do {STEPS_LIMIT} things outside in one step", hint="do fewer", limit="steps")
+        started = OperationStarted(operation=command.operation, attempt=1, fence=command.fence, plan=command.plan)
+    elif operation.status == "ready":
+        started = OperationStarted(operation=command.operation, attempt=operation.attempt + 1, fence=command.fence)
+    else:
+        return
+    draft.write(started, command.at)
+
+
+def review_results(draft: Draft, command: ResultsReviewed) -> None:
+    if reviewing(draft.turn):
+        tell_results(draft, command.at, command.replaced)
+
+
+def stop_turn(draft: Draft, command: StopTurn) -> None:
+    abort(draft, command.at, command.reason, extension=command.extension)
+
+
+def go_on(draft: Draft, command: Continue) -> None:
+    """Once in a turn, and not when its end is decided."""
+    if not draft.turn.continued and not draft.turn.ending:
+        draft.write(NoteAdded(text=command.prompt, extension=command.extension, continues=True), command.at)
+
+
+def finish_ending(draft: Draft, command: EndTurn) -> None:
+    """The end that was decided, unless another one came in between."""
+    ending = command.ending
+    if draft.turn.ending != ending.seq:
+        return
+    shape: type[TurnEnded]
+    facts: dict[str, Any]
+    match ending.outcome:
+        case "completed":
+            shape, facts = TurnCompleted, {"output": ending.output}
+        case "aborted":
+            shape, facts = TurnAborted, {"interrupt": ending.interrupt, "actor": ending.actor, "extension": ending.extension}
+        case "failed":
+            shape, facts = TurnFailed, {"failure": ending.failure}
+        case "limited":
+            shape, facts = TurnLimited, {"limit": ending.limit}
+    end_turn(draft, shape, command.at, reason=ending.reason, **facts)
