@@ -18,6 +18,7 @@ from .usage import Totals, Usage
 
 __all__ = [
     "KINDS",
+    "TERMINALS",
     "ApprovalRequested",
     "Archived",
     "Attempt",
@@ -714,6 +715,9 @@ _ENTRIES: tuple[type[Entry], ...] = (
 
 KINDS: dict[str, Any] = {entry.kind: entry for entry in _ENTRIES} | {RequestOpened.kind: ApprovalRequested | UncertainRequested}
 """Kind → what its body decodes to."""
+
+TERMINALS: tuple[str, ...] = tuple(entry.kind for entry in _ENTRIES if issubclass(entry, TurnEnded))
+"""The kinds that end a turn."""
 
 _set = msgspec.structs.force_setattr
 _decoders: dict[str, msgspec.json.Decoder[Entry]] = {kind: msgspec.json.Decoder(shape) for kind, shape in KINDS.items()}

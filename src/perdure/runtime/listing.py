@@ -6,7 +6,7 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -77,11 +77,9 @@ def _texts(value: Any, what: str) -> tuple[str, ...]:
     return tuple(check_text(item, what) for item in items)
 
 
-def token(asked: SessionQuery, secret: bytes, rows: Sequence[SessionRow]) -> str | None:
-    """What the next page goes on after; None if there can be none."""
-    if len(rows) < asked.limit:
-        return None
-    place = base64.urlsafe_b64encode(canonical.encode([rows[-1].updated, rows[-1].no])).decode().rstrip("=")
+def token(asked: SessionQuery, secret: bytes, last: SessionRow) -> str:
+    """What the page after ``last`` goes on after."""
+    place = base64.urlsafe_b64encode(canonical.encode([last.updated, last.no])).decode().rstrip("=")
     return f"{place}.{_signature(asked, secret, place)}"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from ..agent import Agent
 from ..core.checkpoint import decode as decode_checkpoint
 from ..core.checkpoint import phase
+from ..core.commands import Deliver
 from ..core.entries import Identity, QueueChanged, SubmissionRefused, TurnEnded
 from ..core.errors import (
     CapacityExceeded,
@@ -39,7 +40,7 @@ from .perform import LONGEST_SECONDS
 from .result import Result, result_of
 from .runners import Heartbeat
 from .session import Session
-from .sessions import Input, Sessions, check_id
+from .sessions import Input, Sessions, check_deliver, check_id
 from .stores import store_at
 
 __all__ = ["Runtime", "open"]
@@ -350,13 +351,14 @@ class Runtime:
         labels: dict[str, str] | None = None,
         metadata: dict[str, Any] | None = None,
         route: str | None = None,
+        deliver: Deliver = "turn",
     ) -> Session:
         """A handle on a session, for ``async with``; see `Session`.
 
         ``owner``: a new session is theirs, and a session of anybody else is not found. ``metadata`` replaces the session's, also if it is
         empty; left out, it stays. ``route`` takes the place of the saved one, known here or not, in the commit that takes the session up.
-        ``identity`` and ``labels`` matter for a new session only. Entering the handle raises `CapacityExceeded`, `UnknownRoute`, or
-        `SessionNotFound` if the session was deleted or belongs to somebody else.
+        ``identity`` and ``labels`` matter for a new session only. ``deliver`` is how its messages go that don't say. Entering the handle
+        raises `CapacityExceeded`, `UnknownRoute`, or `SessionNotFound` if the session was deleted or belongs to somebody else.
         """
         if route is not None and agent is None:
             raise UsageError("route= says what an agent uses", hint="give the agent too, or use select_route")
@@ -369,6 +371,7 @@ class Runtime:
             labels=labels,
             metadata=metadata,
             route=route,
+            deliver=check_deliver(deliver),
         )
 
     async def recover(self, agents: Iterable[Agent], *, session: str | None = None, force: bool = False) -> list[str]:

@@ -42,6 +42,7 @@ class Session:
         labels: dict[str, str] | None = None,
         metadata: dict[str, Any] | None = None,
         route: str | None = None,
+        deliver: Deliver = "turn",
     ) -> None:
         self.id = session_id
         self._runtime = runtime
@@ -52,6 +53,7 @@ class Session:
         self._labels = labels
         self._metadata = metadata
         self._route = route
+        self._deliver = deliver
         self._opened = SessionOpened(session_id=session_id, version=0, created=True)
         self._no: int | None = None
         self._unused: Watch | None = None
@@ -129,7 +131,9 @@ class Session:
         author: str = "",
         not_before: int | None = None,
     ) -> Submission:
-        """Send a message; see `Sessions.send`."""
+        """Send a message; see `Sessions.send`. Without ``deliver`` and ``turn`` it goes the way that the handle was opened with."""
+        if deliver is None and not turn:
+            deliver = self._deliver
         # It was said when the handle was opened; what was described since then stays.
         metadata, self._metadata = self._metadata if self._opened.created else None, None
         return await self._sessions.send(

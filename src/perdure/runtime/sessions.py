@@ -32,6 +32,7 @@ from ..core.commands import (
 )
 from ..core.effects import tool_of
 from ..core.entries import (
+    TERMINALS,
     Decision,
     Entry,
     Identity,
@@ -45,6 +46,7 @@ from ..core.entries import (
     SessionCreated,
     SubmissionRefused,
     TurnEnded,
+    TurnStarted,
 )
 from ..core.errors import (
     InvalidMessage,
@@ -300,14 +302,11 @@ class Sessions:
         deliver = ("steer" if turn else "turn") if deliver is None else deliver
         if turn and deliver != "steer":
             raise UsageError("turn= names the turn that a steer is for", hint='leave deliver= out, or say "steer"')
-        if deliver not in DELIVERIES:
-            raise UsageError(f"deliver={deliver!r} is unknown", hint='"turn", "queue" or "steer"')
+        deliver = check_deliver(deliver)
         if not_before is not None and (type(not_before) is not int or not 0 <= not_before < canonical.MAX_INTEGER):
             raise UsageError(f"not_before={not_before!r:.100} is no time", hint="milliseconds since 1970, as an int")
         given = parts_of(content)
         parts, blobs = _keep(given)
-        # msgspec omits a default only where it is the very same object, and the digest must not depend on where the text came from.
-        deliver = DELIVERIES[DELIVERIES.index(deliver)]
         if source is not None:
             submission = check_source(source, given, author) if submission is None else submission
             author = source.name
@@ -825,12 +824,37 @@ class Sessions:
         self, session_id: str, *, after: int = 0, limit: int | None = None, kinds: Iterable[str] | None = None
     ) -> list[Entry]:
         """The journal's entries with a seq beyond ``after``."""
+        if limit is not None:
+            _check_limit(limit)
         head = await self._head(session_id)
         rows = await self._runtime.store.entries(head.row.no, after=after, limit=limit, kinds=kinds)
         return [open_entry(row) for row in rows]
 
+    async def turn(self, session_id: str, turn: str | None = None) -> list[Entry]:
+        """The entries of one turn, however many, from its first to its end, or so far; None is the newest turn.
+
+        What was written while it ran and belongs to no turn (notes, grants) is among them. Raises `UsageError` for what is no turn of
+        this session.
+        """
+        head = await self._head(session_id)
+        store, no = self._runtime.store, head.row.no
+        if turn is None:
+            newest = await store.entries(no, kinds=(TurnStarted.kind,), newest_first=True, limit=1)
+            if not newest:
+                return []
+            began = newest[0].seq
+        else:
+            digits = check_text(turn, "turn").removeprefix("t")
+            began = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else 0
+            if turn != f"t{began}" or not isinstance(await self._entry(head, began), TurnStarted):
+                raise UsageError(f"{session_id!r} has no turn {turn!r:.40}", hint="turns are named t2, t14, …")
+        ends = await store.entries(no, after=began, kinds=TERMINALS, limit=1)
+        rows = await store.entries(no, after=began - 1, before=ends[0].seq + 1 if ends else None)
+        return [open_entry(row) for row in rows]
+
     async def history(self, session_id: str, *, before: int | None = None, limit: int = 50) -> list[Message]:
         """A page of the transcript, oldest first: the ``limit`` messages before position ``before`` (None is the end)."""
+        _check_limit(limit)
         head = await self._head(session_id)
         messages = await self._transcript(head)
         end = len(messages) if before is None else max(0, min(before, len(messages)))
@@ -1014,8 +1038,12 @@ class Sessions:
             order=order,
             limit=limit,
         )
-        rows = await self._runtime.store.sessions(listing.continued(query, self._runtime.store.secret, after))
-        return Page([await self._info(row) for row in rows], listing.token(query, self._runtime.store.secret, rows))
+        secret = self._runtime.store.secret
+        # One more than is shown tells whether there is a page after this one.
+        asked = msgspec.structs.replace(listing.continued(query, secret, after), limit=limit + 1)
+        rows = await self._runtime.store.sessions(asked)
+        shown = rows[:limit]
+        return Page([await self._info(row) for row in shown], listing.token(query, secret, shown[-1]) if len(rows) > limit else None)
 
     async def each(self, **filters: Any) -> AsyncIterator[SessionInfo]:
         """Every session that `list` shows with these filters, page by page; archived ones too if ``archived`` says so."""
@@ -1030,6 +1058,14 @@ class Sessions:
 
 def _submission_id(submission: str | None) -> str:
     return uuid.uuid4().hex if submission is None else check_id(submission, "a submission id")
+
+
+def check_deliver(deliver: Any) -> Deliver:
+    """A known way to deliver a message. Raises `UsageError`."""
+    if deliver not in DELIVERIES:
+        raise UsageError(f"deliver={deliver!r} is unknown", hint='"turn", "queue" or "steer"')
+    # msgspec omits a default only where it is the very same object, and the digest must not depend on where the text came from.
+    return DELIVERIES[DELIVERIES.index(deliver)]
 
 
 def check_source(source: Any, parts: tuple[Part, ...], author: str) -> str:
@@ -1048,6 +1084,11 @@ def check_source(source: Any, parts: tuple[Part, ...], author: str) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= QUOTE_LENGTH else text[:QUOTE_LENGTH] + "…"
+
+
+def _check_limit(limit: int) -> None:
+    if type(limit) is not int or limit < 1:
+        raise UsageError(f"limit={limit!r:.40} is no size of a page", hint="at least 1")
 
 
 def _check_answer(checkpoint: Checkpoint, command: Answer, now: int) -> None:

@@ -26,6 +26,7 @@ from ..core.commands import (
     Withdraw,
 )
 from ..core.entries import (
+    TERMINALS,
     ApprovalRequested,
     Archived,
     DefinitionChange,
@@ -60,8 +61,6 @@ from ..core.messages import ToolCallResponse, digest_of, measured, part_digest, 
 from ..store.base import InboxRow
 
 __all__ = ["TERMINALS", "companion", "consumes", "consumption", "inconsistencies", "references"]
-
-TERMINALS = ("turn_completed", "turn_aborted", "turn_failed", "turn_limited")
 
 Receipts = Mapping[int, Entry]
 
