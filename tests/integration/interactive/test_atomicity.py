@@ -104,6 +104,12 @@ async def test_a_commit_can_not_rewrite_or_leave_out_what_the_journal_holds(plac
 KINDS = ["operation_ended", "message", "operation_planned", "operation_started", "request_opened"]
 
 
+def written(everything: tuple[Any, ...]) -> tuple[Any, ...]:
+    """All of it but who holds the session: what failed lets it go in its own time."""
+    row, *rest = everything
+    return (row.version, row.fence, row.inbox_head, row.checkpoint, *rest)
+
+
 @pytest.mark.spec("S2-052", "S2-184")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_one_entry_that_can_not_be_written_takes_the_whole_commit_with_it(disk: Place, kind: str) -> None:
@@ -142,7 +148,7 @@ async def test_one_entry_that_can_not_be_written_takes_the_whole_commit_with_it(
             assert commit.blobs
             assert commit.checkpoint is not None
             assert {"operation_ended", "message", "operation_planned", "request_opened"} <= {*kinds}
-        assert await process.everything() == before
+        assert written(await process.everything()) == written(before)
         assert await find_problems(process.store, "s") == []
 
 
