@@ -31,6 +31,7 @@ __all__ = [
     "ExtensionCommand",
     "ExtensionSet",
     "Failure",
+    "Foreign",
     "Forked",
     "GrantGiven",
     "Hold",
@@ -578,6 +579,20 @@ class Revived(Entry, frozen=True, kw_only=True):
     actor: str = ""
 
 
+class Foreign(Entry, frozen=True, kw_only=True):
+    """This came from elsewhere: from the system ``source``, and there from ``session`` with its chain at ``head``, if it had one.
+
+    Of another system, the ``messages`` that follow; of perdure, all that stands before, which has a chain of its own here.
+    """
+
+    kind = "foreign"
+    source: str
+    session: str = ""
+    head: str = ""
+    messages: int = 0
+    actor: str = ""
+
+
 class DefinitionChange(Entry, frozen=True, kw_only=True):
     """A turn goes on under another, compatible definition of its agent."""
 
@@ -711,6 +726,7 @@ _ENTRIES: tuple[type[Entry], ...] = (
     TurnEnding,
     ExtensionSet,
     ExtensionCommand,
+    Foreign,
 )
 
 KINDS: dict[str, Any] = {entry.kind: entry for entry in _ENTRIES} | {RequestOpened.kind: ApprovalRequested | UncertainRequested}

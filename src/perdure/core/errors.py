@@ -20,6 +20,7 @@ __all__ = [
     "EffectUncertain",
     "Fenced",
     "FormatUnknown",
+    "ImportRefused",
     "InvalidAgent",
     "InvalidMessage",
     "InvalidModelOutput",
@@ -217,6 +218,12 @@ class NothingChanged(Refused):
     """What was asked for is so already."""
 
     code = "nothing_changed"
+
+
+class ImportRefused(Refused):
+    """What should be imported is not whole, or not what was exported; nothing of it was kept."""
+
+    code = "import_refused"
 
 
 class SessionBusy(Refused):

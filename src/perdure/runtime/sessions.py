@@ -98,6 +98,7 @@ from .control import is_control, promote_steers, take_control
 from .feed import ResumeRequested
 from .ledger import Ledger
 from .perform import OUTPUT_LIMIT, keep_parts
+from .portable import Exported, Imported, Target, export, import_file, rows_of
 from .result import Result, result_of
 
 if TYPE_CHECKING:
@@ -748,6 +749,32 @@ class Sessions:
         head = await self._head(session_id)
         await self._runtime.store.delete(head.row.no)
         self._runtime.notice(session_id, sure=True)
+
+    # -------------------------------------------------------------------------------------------------------- taking elsewhere
+
+    async def export(self, session_id: str, target: Target, *, tree: bool = False) -> Exported:
+        """Write a session, or with ``tree`` all sessions of its tree, into one file of JSON lines: a path, or a binary stream.
+
+        A path is replaced whole or not at all. Nothing changes in the store. Raises `SessionBusy` while somebody works on it or an attempt
+        is open, `SessionNotFound`, and `UsageError` for a fork without its tree.
+        """
+        await self._head(session_id)
+        return await export(self._runtime.store, partial(rows_of, self._runtime.store, session_id, tree=tree), target)
+
+    async def import_from(self, source: Target, *, session_id: str | None = None) -> Imported:
+        """Take in what `export` wrote: verified, and then kept whole or not at all; equal to what was exported, to the byte.
+
+        Under another ``session_id`` the history is the same and its hash chain a new one; a last entry, `Foreign`, holds the old one.
+        Raises `ImportRefused` for a file that is not whole, `SessionExists`, `FormatUnknown` and `NewerRules`.
+        """
+        if session_id is not None:
+            check_id(session_id, "a session id")
+        if self._owner is not None:
+            raise UsageError("a file says itself whose its sessions are", hint="import it without an owner")
+        imported = await import_file(self._runtime.store, source, session_id)
+        for name in imported.sessions:
+            self._runtime.notice(name, sure=True)
+        return imported
 
     # ------------------------------------------------------------------------------------------------------------- reading
 

@@ -34,6 +34,7 @@ from ..core.entries import (
     Entry,
     ExtensionCommand,
     ExtensionSet,
+    Foreign,
     GrantGiven,
     MessageAdded,
     NoteAdded,
@@ -100,7 +101,7 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
     if (entry.seq == 1) != isinstance(entry, SessionCreated):
         yield "a journal begins with session_created, and nothing else does"
     turn = before.turn
-    if before.archived and not isinstance(entry, Revived | EffectSettled | NoteAdded | Redacted | Rebased):
+    if before.archived and not isinstance(entry, Revived | EffectSettled | NoteAdded | Foreign | Redacted | Rebased):
         yield "something happened in an archived session"
     match entry:
         case SessionCreated() if entry.session_id != session_id:

@@ -412,14 +412,10 @@ class SessionCheck:
             if problem:
                 self.found("inbox", row.consumed_seq or 0, f"{row.submission_id!r}: {problem}")
         missing = arrivals.find(0, 1)
-        if isinstance(self.store, Auditable) and missing > 0:
+        if missing > 0:
             self.found("inbox", 0, f"submission number {missing} of {self.row.inbox_head} is missing")
 
     async def _submissions(self) -> AsyncIterator[InboxRow]:
-        if not isinstance(self.store, Auditable):
-            for row in await self._read("inbox", self.store.inbox(self.row.no), []):
-                yield row
-            return
         after = ""
         while page := await self._read("inbox", self.store.submissions(self.row.no, after=after, limit=PAGE), []):
             for row in page:

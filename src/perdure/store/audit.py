@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from .base import InboxRow, SessionRow
+from .base import SessionRow
 
 __all__ = ["Auditable"]
 
@@ -15,9 +15,6 @@ class Auditable(Protocol):
 
     async def heads(self, *, after: int, limit: int) -> list[SessionRow]:
         """Sessions by number, deleted ones included."""
-
-    async def submissions(self, no: int, *, after: str, limit: int) -> list[InboxRow]:
-        """Submissions by id, consumed ones included."""
 
     async def cursors(self, no: int) -> list[tuple[str, int]]:
         """All consumers, and how far each has read."""

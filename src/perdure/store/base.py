@@ -16,6 +16,8 @@ from ..core.journal import Sealed
 
 __all__ = [
     "PENDING_LIMIT",
+    "Adopted",
+    "Adoption",
     "AlreadyThere",
     "Catalogue",
     "Claim",
@@ -252,6 +254,25 @@ class IdTaken(msgspec.Struct, frozen=True):
     deleted: bool = False
 
 
+class Adoption(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole session from elsewhere. Its ``no`` and ``holder`` count for nothing here.
+
+    The rest is read through functions, so that it need never be in memory at once; each may be called more than once.
+    """
+
+    row: SessionRow
+    entries: Callable[[], Iterable[Sealed]]
+    submissions: Callable[[], Iterable[InboxRow]]
+    effects: Callable[[], Iterable[EffectRow]]
+    blobs: Callable[[], Iterable[StoredBlob]]
+
+
+class Adopted(msgspec.Struct, frozen=True):
+    """The sessions are there, and durable."""
+
+    numbers: tuple[int, ...]
+
+
 class Send(msgspec.Struct, frozen=True, kw_only=True):
     """One submission for a session, created by ``create`` if it isn't there. The store gives the row its ``arrival``.
 
@@ -372,6 +393,18 @@ class Store(Protocol):
 
     async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession:
         """Begin a session without a submission. `NoSession`: the parent that it names isn't there. Durable when this returns `Created`."""
+
+    async def adopt(self, sessions: Sequence[Adoption]) -> Adopted | IdTaken:
+        """Take over whole sessions, all or none. Durable when this returns `Adopted`.
+
+        What they are read from must not wait for the event loop. Raises what reading them raises, and `UsageError` if entries are missing.
+        """
+
+    async def tree(self, root: str) -> list[SessionRow]:
+        """The sessions of a tree, deleted ones included, by number."""
+
+    async def submissions(self, no: int, *, after: str, limit: int) -> list[InboxRow]:
+        """Submissions by id, consumed ones included."""
 
     async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
         """Become the holder outside a commit; ``claims`` rises if the holder before never released."""

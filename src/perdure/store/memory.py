@@ -21,6 +21,8 @@ from ..core.journal import GENESIS, Sealed
 from . import rules
 from .base import (
     PENDING_LIMIT,
+    Adopted,
+    Adoption,
     AlreadyThere,
     Catalogue,
     Commit,
@@ -238,6 +240,38 @@ class MemoryStore:
         session = self._create(session_id, new, at)
         self._tell(session.row.no)
         return Created(session.row.no)
+
+    async def adopt(self, sessions: Sequence[Adoption]) -> Adopted | IdTaken:
+        self._time()
+        rules.check_adoptions(sessions)
+        made = []
+        blobs: list[tuple[str, StoredBlob]] = []
+        for number, given in enumerate(sessions, len(self._content.by_no) + 1):
+            known = self._content.by_id.get(given.row.session_id)
+            if known is not None:
+                return IdTaken(deleted=known.row.status == "deleted")
+            session = _Session(_replace(given.row, no=number, holder=None))
+            session.journal.extend(rules.whole(given.row.version, given.entries()))
+            for row in given.submissions():
+                session.inbox[row.submission_id] = row
+            for row in sorted(session.inbox.values(), key=lambda row: row.arrival):
+                _put(session, row.submission_id, row)
+            for effect in given.effects():
+                session.effects[effect.effect_key, effect.seq] = effect
+            for blob in given.blobs():
+                rules.check_blob(blob)
+                blobs.append((given.row.root, blob))
+            made.append(session)
+        for root, blob in blobs:
+            self._keep(root, (blob,))
+        for session in made:
+            self._content.by_id[session.row.session_id] = self._content.by_no[session.row.no] = session
+        self._tell(None)
+        return Adopted(tuple(session.row.no for session in made))
+
+    async def tree(self, root: str) -> list[SessionRow]:
+        self._time()
+        return [session.row for _, session in sorted(self._content.by_no.items()) if session.row.root == root]
 
     async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
         self._time()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from ..core import canonical
 from ..core.errors import UsageError
+from ..core.journal import Sealed
 from .base import (
+    Adoption,
     Commit,
     CommitAnswer,
     Held,
@@ -25,7 +27,21 @@ from .base import (
     StoredBlob,
 )
 
-__all__ = ["After", "Clock", "Head", "after_commit", "check_blob", "check_commit", "check_new", "judge", "matches", "wall_clock", "woken"]
+__all__ = [
+    "After",
+    "Clock",
+    "Head",
+    "after_commit",
+    "check_adoptions",
+    "check_blob",
+    "check_commit",
+    "check_new",
+    "judge",
+    "matches",
+    "wall_clock",
+    "whole",
+    "woken",
+]
 
 Clock = Callable[[], int]
 """Milliseconds since 1970."""
@@ -68,6 +84,24 @@ def matches(query: SessionQuery, row: SessionRow) -> bool:
         and all(row.labels.get(label) == value for label, value in query.labels.items())
         and all(word.casefold() in row.title.casefold() for word in query.words)
     )
+
+
+def check_adoptions(sessions: Sequence[Adoption]) -> None:
+    """Raises `UsageError` if two sessions that are taken over have one id."""
+    if len({given.row.session_id for given in sessions}) < len(sessions):
+        raise UsageError("two of the sessions have one id")
+
+
+def whole(version: int, entries: Iterable[Sealed]) -> Iterator[Sealed]:
+    """The entries of a session that is taken over. Raises `UsageError` unless they are 1 to ``version``."""
+    last = 0
+    for entry in entries:
+        if entry.seq != last + 1:
+            raise UsageError(f"entry {entry.seq} follows entry {last}")
+        last = entry.seq
+        yield entry
+    if last != version:
+        raise UsageError(f"{last} entries don't make version {version}")
 
 
 def wall_clock() -> int:

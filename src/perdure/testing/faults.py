@@ -10,6 +10,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from ..core.errors import StoreBroken
 from ..core.journal import Sealed
 from ..store.base import (
+    Adopted,
+    Adoption,
     Catalogue,
     Commit,
     CommitAnswer,
@@ -39,7 +41,7 @@ T = TypeVar("T")
 
 When: TypeAlias = Literal["before", "after"]
 
-WRITES = ("commit", "send", "create", "claim", "release", "heartbeat", "retire", "put_blob", "ack", "delete", "vacuum")
+WRITES = ("commit", "send", "create", "adopt", "claim", "release", "heartbeat", "retire", "put_blob", "ack", "delete", "vacuum")
 """The operations that change something."""
 
 READS = (
@@ -58,6 +60,8 @@ READS = (
     "blobs",
     "cursor",
     "buried",
+    "tree",
+    "submissions",
 )
 
 
@@ -215,6 +219,15 @@ class FaultStore:
 
     async def buried(self, session_id: str) -> bool:
         return await self._do("buried", session_id, lambda: self.inner.buried(session_id))
+
+    async def adopt(self, sessions: Sequence[Adoption]) -> Adopted | IdTaken:
+        return await self._do("adopt", sessions, lambda: self.inner.adopt(sessions))
+
+    async def tree(self, root: str) -> list[SessionRow]:
+        return await self._do("tree", root, lambda: self.inner.tree(root))
+
+    async def submissions(self, no: int, *, after: str, limit: int) -> list[InboxRow]:
+        return await self._do("submissions", no, lambda: self.inner.submissions(no, after=after, limit=limit))
 
     async def commit(self, commit: Commit) -> CommitAnswer:
         return await self._do("commit", commit, lambda: self.inner.commit(commit))

@@ -526,7 +526,7 @@ def test_the_random_driver_reaches_every_kind_of_entry_that_a_turn_can_write() -
     assert phases == PHASES
     assert {"restart", "crash_loop", "request_changed", "not_done", "limit", "denied", "interrupted"} <= seen
     assert set(entries.KINDS) - seen == {
-        *("submission_refused", "rebased", "rewritten", "forked", "redacted"),
+        *("submission_refused", "rebased", "rewritten", "forked", "redacted", "foreign"),
         *("turn_ending", "extension_set", "extension_command"),
     }, "no turn without middleware writes them"
 

@@ -68,6 +68,19 @@ INSERT INTO sessions (session_id, root, parent, parent_kind, agent, version, fen
 VALUES (:session_id, :root, :parent, :parent_kind, :agent, :version, 0, NULL, 0, 0, :wake_at, :status, :owner,
     :title, :labels, :at, :at, :checkpoint);
 
+-- name: session_adopt
+-- A session's row as it was elsewhere.
+INSERT INTO sessions (session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner,
+    title, labels, created, updated, checkpoint)
+VALUES (:session_id, :root, :parent, :parent_kind, :agent, :version, :fence, NULL, :claims, :inbox_head, :wake_at, :status, :owner,
+    :title, :labels, :created, :updated, :checkpoint);
+
+-- name: tree
+-- The sessions of a tree.
+SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner, title,
+    labels, created, updated, checkpoint
+FROM sessions WHERE root = :root ORDER BY no;
+
 -- name: advance
 -- A commit with entries: columns without an index only.
 UPDATE sessions SET version = :version, fence = :fence, claims = :claims, checkpoint = :checkpoint WHERE no = :no;

@@ -77,6 +77,9 @@ class Reader:
     def buried(self, session_id: str) -> bool:
         return self._one("buried", {"session_id": session_id}) is not None
 
+    def tree(self, root: str) -> list[SessionRow]:
+        return [rows.session(row) for row in self._rows("tree", {"root": root})]
+
     def runners(self, now: int) -> list[Runner]:
         found = []
         for name, host, pid, started, expires, agents in self._rows("runners").fetchall():

@@ -12,6 +12,8 @@ from ...core.errors import StoreClosed, StoreForked, StoreReadOnly, UsageError
 from ...core.journal import Sealed
 from .. import rules
 from ..base import (
+    Adopted,
+    Adoption,
     Catalogue,
     Commit,
     CommitAnswer,
@@ -35,7 +37,20 @@ from ..base import (
 from .database import Database
 from .reads import Reader
 from .writer import Writer
-from .writes import Ack, ClaimWrite, CommitWrite, CreateWrite, Delete, Heartbeat, PutBlob, ReleaseWrite, Retire, SendWrite, Write
+from .writes import (
+    Ack,
+    AdoptWrite,
+    ClaimWrite,
+    CommitWrite,
+    CreateWrite,
+    Delete,
+    Heartbeat,
+    PutBlob,
+    ReleaseWrite,
+    Retire,
+    SendWrite,
+    Write,
+)
 
 __all__ = ["SQLiteStore"]
 
@@ -147,6 +162,14 @@ class SQLiteStore:
     async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession:
         answer: Created | IdTaken | NoSession = await self._write(CreateWrite(session_id, new, at))
         return answer
+
+    async def adopt(self, sessions: Sequence[Adoption]) -> Adopted | IdTaken:
+        answer: Adopted | IdTaken = await self._write(AdoptWrite(sessions))
+        return answer
+
+    async def tree(self, root: str) -> list[SessionRow]:
+        reader = self._reading()
+        return await reader.run(reader.tree, root)
 
     async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
         answer: Committed | Held | NoSession = await self._write(ClaimWrite(no, runner, force=force))

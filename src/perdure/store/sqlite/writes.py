@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import apsw
 import msgspec
 
-from ...core.errors import StoreBroken, UsageError
+from ...core.errors import StoreBroken, StoreError, UsageError
 from ...core.journal import Sealed
 from .. import rules
 from ..base import (
     PENDING_LIMIT,
+    Adopted,
+    Adoption,
     AlreadyThere,
     Catalogue,
     Commit,
@@ -38,6 +40,7 @@ from .sql import QUERIES
 
 __all__ = [
     "Ack",
+    "AdoptWrite",
     "ClaimWrite",
     "CommitWrite",
     "CreateWrite",
@@ -326,6 +329,55 @@ class CreateWrite(Write):
         if not isinstance(answer, Created):
             return None
         return bool(tx.one("entry_chain", {"no": answer.no, "seq": 1}) == (self.new.entries[0].chain,))
+
+
+class AdoptWrite(Write):
+    frees = True
+
+    def __init__(self, sessions: Sequence[Adoption]) -> None:
+        self.sessions = sessions
+        self._chains: dict[int, bytes] = {}
+
+    def prepare(self, lives: LifeLocks) -> None:
+        rules.check_adoptions(self.sessions)
+
+    def apply(self, tx: Transaction) -> Adopted | IdTaken:
+        self._chains = {}
+        for given in self.sessions:
+            known = tx.one("session_by_id", {"session_id": given.row.session_id})
+            if known is not None:
+                return IdTaken(deleted=rows.session(known).status == "deleted")
+        for given in self.sessions:
+            row = given.row
+            values = msgspec.structs.asdict(row)
+            del values["no"], values["holder"], values["problem"]
+            tx.must("session_adopt", {**values, "labels": rows.labels(row.labels)})
+            no = tx.one("session_by_id", {"session_id": row.session_id})[0]
+            try:
+                self._content(tx, no, given)
+            except (StoreError, apsw.Error):
+                raise
+            except BaseException as error:
+                raise WithinFailed(error) from error
+        return Adopted(tuple(self._chains))
+
+    def _content(self, tx: Transaction, no: int, given: Adoption) -> None:
+        for entry in rules.whole(given.row.version, given.entries()):
+            tx.append(no, (entry,))
+            self._chains[no] = entry.chain
+        for submission in given.submissions():
+            tx.must("inbox_add", {**msgspec.structs.asdict(submission), "no": no})
+        for effect in given.effects():
+            tx.must("effect_put", {"no": no, "effect_key": effect.effect_key, "seq": effect.seq, "state": effect.state})
+        for blob in given.blobs():
+            rules.check_blob(blob)
+            tx.keep(given.row.root, (blob,))
+
+    def landed(self, tx: Transaction, answer: Any) -> bool | None:
+        if not isinstance(answer, Adopted) or not answer.numbers:
+            return None
+        no, given = answer.numbers[-1], self.sessions[-1]
+        return bool(tx.one("entry_chain", {"no": no, "seq": given.row.version}) == (self._chains[no],))
 
 
 class ClaimWrite(Write):
