@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, final
 from ..core import canonical
 from ..core.entries import EffectClass, Identity, TurnEnding
 from ..core.errors import InvalidAgent, UsageError
-from ..core.messages import Message, ToolCallResponse
+from ..core.messages import Message, Source, ToolCallResponse
 from ..core.reports import Guidance, Setting
 from ..core.usage import Totals
 from ..models.base import ModelRequest
@@ -194,7 +194,8 @@ class Outside(Protocol):
 class HookContext:
     """What a hook is told, and what it may do besides its outcome.
 
-    ``turn`` is empty where none runs; ``author`` wrote the message that began it, and of a message that is submitted that message;
+    ``metadata`` is what the session's owner noted about it: a copy. ``turn`` is empty where none runs; ``author`` wrote the message that
+    began it, and of a message that is submitted that message; ``source`` sent that message where no person did;
     ``step`` counts model calls from 0; ``operation`` is the call that the hook is about, ``submission`` the message or command.
     ``continued``: the turn went on once already instead of ending. ``usage`` is the session's, ``turn_usage`` the turn's.
     """
@@ -205,8 +206,10 @@ class HookContext:
     hook: str
     identity: Identity
     state: State
+    metadata: dict[str, Any] = field(default_factory=dict)
     turn: str = ""
     author: str = ""
+    source: Source | None = None
     step: int = 0
     operation: str = ""
     submission: str = ""

@@ -12,6 +12,7 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from copy import deepcopy
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -30,6 +31,7 @@ from ..core.words import words
 from ..models.base import ModelRequest, ModelSettings
 from ..tools.policy import Allow, ApprovalCall, Deny
 from ..tools.tool import ToolCancelled, begin, makes_coroutine
+from .about import read_metadata
 from .batch import Batch
 from .clock import Clock
 from .context import Fetch, note_message, resolve_parts
@@ -313,7 +315,14 @@ class Hooks:
             asking.states[item.name] = await self._state(item, checkpoint, fixed)
         known: dict[str, Any] = {}
         if turn is not None:
-            known = {"turn": turn.id, "author": turn.author, "step": turn.step, "continued": turn.continued, "turn_usage": turn.usage}
+            known = {
+                "turn": turn.id,
+                "author": turn.author,
+                "source": turn.source,
+                "step": turn.step,
+                "continued": turn.continued,
+                "turn_usage": turn.usage,
+            }
         scope = facts.get("operation") or (f"{turn.id}.{turn.step}" if turn is not None else "")
 
         def identity(name: str) -> str:
@@ -331,6 +340,7 @@ class Hooks:
             hook=hook,
             identity=checkpoint.identity,
             state=asking.states[item.name],
+            metadata=deepcopy(await read_metadata(checkpoint.metadata, self._fetch)),
             usage=checkpoint.usage,
             guidance=asking.guidance,
             given=lambda extension, key: once_key(extension, key) in checkpoint.once,
@@ -416,8 +426,10 @@ class Hooks:
         """A message is at its boundary: `Reject`, or nothing. What hooks told and kept for a rejected message is dropped."""
         author = post.author or post.actor
         parts = await resolve_parts(post.parts, self._fetch)
-        message = Message(role="user", parts=parts, at=post.at, submission=post.submission, author=author)
-        facts = {"submission": post.submission, "author": author}
+        message = Message(
+            role="user", parts=parts, at=post.at, submission=post.submission, author=author, reply=post.reply, source=post.source
+        )
+        facts = {"submission": post.submission, "author": author, "source": post.source}
         said = await self._first(Round(checkpoint), "message_submit", message, outcomes=(Reject,), **facts)
         return said if said.value is None else Said(value=said.value, extension=said.extension)
 

@@ -8,7 +8,20 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Agent, FunctionModel, Identity, Reply, SessionChanged, SessionNotFound, SessionOpened, ToolCall, ToolContext, tool
+from perdure import (
+    Agent,
+    FunctionModel,
+    HookContext,
+    Identity,
+    Middleware,
+    Reply,
+    SessionChanged,
+    SessionNotFound,
+    SessionOpened,
+    ToolCall,
+    ToolContext,
+    tool,
+)
 from perdure.core import checkpoint as checkpoints
 from perdure.runtime.about import METADATA_INLINE, METADATA_KEY_LIMIT, METADATA_KEYS, METADATA_LIMIT
 from perdure.runtime.sessions import Sessions
@@ -369,3 +382,30 @@ async def test_what_an_agent_may_do_comes_from_its_declaration_and_from_nothing_
             await until(handle, perdure.ApprovalRequested)
         assert not ran
         assert checkpoints.phase(await process.sessions.checkpoint("s")) == "waiting"
+
+
+@pytest.mark.spec("S2-140")
+@pytest.mark.parametrize("notes", [NOTES, LONG], ids=["short", "long"])
+async def test_middleware_reads_the_metadata_that_holds_from_its_first_hook_on(place: Place, notes: dict[str, Any]) -> None:
+    seen: list[tuple[str, Any]] = []
+
+    class Reader(Middleware):
+        name = "reader"
+
+        async def session_start(self, ctx: HookContext) -> None:
+            seen.append(("start", {**ctx.metadata}))
+            ctx.metadata["mine"] = "gone with the hook"
+
+        async def message_submit(self, ctx: HookContext, message: Any) -> None:
+            seen.append(("submit", {**ctx.metadata}))
+
+    agent = Agent("helper", model=counting(Reply("done"))[0], middleware=[Reader()])
+    async with place.process() as process:
+        await process.run(agent, "one", session="s", metadata={"a": 1})
+    async with place.process() as process:
+        await process.run(agent, "two", session="s")
+    async with place.process() as process, process.session("s", agent, metadata=notes) as handle:
+        await handle.send("three")
+        await until(handle)
+        assert await find_problems(process.store, "s") == []
+    assert seen == [(hook, metadata) for metadata in ({"a": 1}, {"a": 1}, notes) for hook in ("start", "submit")]
