@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Agent, Reply, SessionOpened, ToolCall, ToolContext, tool
+from perdure import Agent, Entry, HookContext, Middleware, Reply, SessionOpened, Stop, ToolCall, ToolContext, tool
 from perdure.core.checkpoint import phase
 from perdure.core.entries import ApprovalRequested, OperationEnded
 from perdure.testing import Fault, find_problems
 
-from .acting import UNKNOWN, Past, Place, counting, lived, restarted, told, transcript
+from .acting import UNKNOWN, Past, Place, counting, lived, restarted, told, transcript, until
 
 ran: list[str] = []
 
@@ -407,3 +407,56 @@ async def test_a_recovery_that_dies_at_any_of_its_commits_and_is_repeated_ends_t
         assert sum(entry.operation == "t2.0.1" for entry in receipts) == 1
         assert (await process.sessions.checkpoint("s")).turn is None
         assert await find_problems(process.store, "s") == []
+
+
+class Closing(Middleware):
+    """Wants no turn to go on today."""
+
+    name = "closing"
+
+    def __init__(self) -> None:
+        self.open = False
+
+    async def session_start(self, ctx: HookContext) -> Stop | None:
+        return None if self.open else Stop("closed today")
+
+
+@pytest.mark.spec("S2-133")
+@pytest.mark.parametrize("mode", ["stop", "continue"])
+@pytest.mark.parametrize(
+    ("story", "settled"),
+    [
+        (between_steps, []),
+        (answered_fully, []),
+        (asking, ["closed t2.0.1 abort by turn", "ended t2.0.1#0 cancelled", "ended t2.0.2#0 cancelled", "message tool"]),
+    ],
+)
+async def test_rs_18_a_hook_that_wants_to_stop_at_the_start_aborts_the_turn_that_goes_on(
+    place: Place, story: Callable[[Past], None], settled: list[str], mode: str
+) -> None:
+    ran.clear()
+    agent, asked = agent_with(Reply("done"), mode=mode)
+    await lived(place, agent, story, GO)
+    closing = agent.replace(middleware=[Closing()], on_change="any")
+    async with place.process() as process, process.session("s", closing) as handle:
+        if story is asking:
+            # For a question that is open nothing is taken up; the hook speaks as soon as something is, and before the answer counts.
+            await handle.approve((await handle.requests())[0].request_id)
+        seen = [told(event) for event in await until(handle) if isinstance(event, Entry)]
+        assert [word for word in seen if not word.startswith(("definition", "recovered", "asked"))] == [*settled, "turn_aborted t2"]
+        (aborted,) = await process.sessions.entries("s", kinds=["turn_aborted"])
+        assert aborted.reason == "closed today"  # type: ignore[attr-defined]
+        assert await find_problems(process.store, "s") == []
+    assert (asked, ran) == ([], [])
+
+
+@pytest.mark.spec("S2-133")
+async def test_rs_18_a_hook_that_wants_to_stop_at_the_start_of_an_idle_session_stops_no_message(place: Place) -> None:
+    agent, asked = agent_with(Reply("done"))
+    closing = agent.replace(middleware=[Closing()])
+    async with place.process() as process:
+        assert (await process.run(closing, "one", session="s")).output == "done"
+    async with place.process() as process:
+        assert (await process.run(closing, "two", session="s")).output == "done"
+        assert await process.sessions.entries("s", kinds=["turn_aborted"]) == []
+    assert len(asked) == 2
