@@ -107,7 +107,9 @@ from .core.usage import Totals, Usage
 from .models.base import Model, ModelOutput, ModelRequest, ModelSettings, ReasoningDelta, TextDelta, ToolSpec
 from .models.router import Router
 from .models.scripted import FunctionModel, Reply, ScriptedModel
+from .runtime.consumers import Consumer, Projector
 from .runtime.feed import HookFailed, ResumeRequested, SessionOpened
+from .runtime.lines import JsonLines
 from .runtime.result import Result
 from .runtime.runtime import Runtime, open  # noqa: A004
 from .runtime.session import Session
@@ -129,6 +131,7 @@ __all__ = [
     "Blob",
     "CapacityExceeded",
     "CheckpointTooLarge",
+    "Consumer",
     "Continue",
     "CoordinationError",
     "CutThroughCall",
@@ -159,6 +162,7 @@ __all__ = [
     "InvalidTool",
     "InvalidTranscript",
     "InvalidURL",
+    "JsonLines",
     "LimitExceeded",
     "Limits",
     "Message",
@@ -183,6 +187,7 @@ __all__ = [
     "Page",
     "PerdureError",
     "PrefixChanged",
+    "Projector",
     "ProviderError",
     "ProviderRefused",
     "ProviderUnavailable",

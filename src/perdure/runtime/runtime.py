@@ -34,6 +34,7 @@ from ..models.router import Router
 from ..store.base import Catalogue, Loaded, Store
 from .batch import Batch, parked
 from .clock import Clock, SystemClock
+from .consumers import Project, Projector
 from .driver import Driver
 from .feed import Event, Feed, Watch
 from .perform import LONGEST_SECONDS
@@ -418,6 +419,11 @@ class Runtime:
         if driver.error is not None:
             raise driver.error
         return [session_id]
+
+    async def consume(self, name: str, projector: Projector | Project, *, follow: bool = True) -> None:
+        """Give a consumer what it has not acknowledged, of all sessions, and acknowledge what it took; see `Consumer.consume`."""
+        self.check_open()
+        await self.sessions.consumer(name).consume(projector, follow=follow)
 
     # ------------------------------------------------------------------------------------------------------------- drivers
 

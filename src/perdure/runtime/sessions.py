@@ -93,6 +93,7 @@ from .about import (
 )
 from .archive import put_away_or_back
 from .batch import Batch, parked, seal_all
+from .consumers import Consumer
 from .context import CONTEXT_KINDS, Context, Fetch, resolve_parts, stored_content
 from .control import is_control, promote_steers, take_control
 from .feed import ResumeRequested
@@ -749,6 +750,12 @@ class Sessions:
         head = await self._head(session_id)
         await self._runtime.store.delete(head.row.no)
         self._runtime.notice(session_id, sure=True)
+
+    def consumer(self, name: str) -> Consumer:
+        """Somebody who reads the journals of all sessions and says how far; see `Consumer`."""
+        if self._owner is not None:
+            raise UsageError("a consumer reads all sessions", hint="use runtime.sessions.consumer(…)")
+        return Consumer(self._runtime, name)
 
     # -------------------------------------------------------------------------------------------------------- taking elsewhere
 

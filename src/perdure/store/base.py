@@ -34,6 +34,7 @@ __all__ = [
     "InboxRow",
     "Loaded",
     "NewSession",
+    "News",
     "NoSession",
     "QueueIsFull",
     "Runner",
@@ -319,6 +320,15 @@ class QueueIsFull(msgspec.Struct, frozen=True):
 SendAnswer: TypeAlias = Sent | Conflict | QueueIsFull | NoSession
 
 
+class News(msgspec.Struct, frozen=True):
+    """A session with entries that a consumer has not acknowledged: those behind ``seq``, up to ``version``."""
+
+    no: int
+    session_id: str
+    version: int
+    seq: int
+
+
 class Runner(msgspec.Struct, frozen=True, kw_only=True):
     """A process that can hold sessions, as `runners` shows it. ``alive`` is by the store's clock and, on one machine, by its file lock."""
 
@@ -471,6 +481,12 @@ class Store(Protocol):
 
     async def ack(self, no: int, consumer: str, seq: int) -> int:
         """Move a cursor forward, never back; returns where it stands."""
+
+    async def news(self, consumer: str, *, after: int = 0, limit: int, no: int | None = None) -> list[News]:
+        """Sessions, by number and behind ``after``, with entries that a consumer has not acknowledged; with ``no`` only that one."""
+
+    async def forget(self, consumer: str) -> None:
+        """Remove a consumer's cursors in all sessions. Idempotent."""
 
     async def delete(self, no: int) -> None:
         """Destroy a session's content; its id and submissions leave a tombstone, so that neither can run again."""

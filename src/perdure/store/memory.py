@@ -35,6 +35,7 @@ from .base import (
     IdTaken,
     InboxRow,
     Loaded,
+    News,
     NewSession,
     NoSession,
     QueueIsFull,
@@ -437,6 +438,20 @@ class MemoryStore:
             return 0
         session.cursors[consumer] = max(seq, session.cursors.get(consumer, 0))
         return session.cursors[consumer]
+
+    async def news(self, consumer: str, *, after: int = 0, limit: int, no: int | None = None) -> list[News]:
+        self._time()
+        found = []
+        for number, session in sorted(self._content.by_no.items()):
+            seq = session.cursors.get(consumer, 0)
+            if number > after and no in {None, number} and session.row.status != "deleted" and session.row.version > seq:
+                found.append(News(number, session.row.session_id, session.row.version, seq))
+        return found[:limit]
+
+    async def forget(self, consumer: str) -> None:
+        self._time()
+        for session in self._content.by_no.values():
+            session.cursors.pop(consumer, None)
 
     async def delete(self, no: int) -> None:
         self._time()

@@ -22,6 +22,7 @@ from ..store.base import (
     IdTaken,
     InboxRow,
     Loaded,
+    News,
     NewSession,
     NoSession,
     Runner,
@@ -41,7 +42,7 @@ T = TypeVar("T")
 
 When: TypeAlias = Literal["before", "after"]
 
-WRITES = ("commit", "send", "create", "adopt", "claim", "release", "heartbeat", "retire", "put_blob", "ack", "delete", "vacuum")
+WRITES = ("commit", "send", "create", "adopt", "claim", "release", "heartbeat", "retire", "put_blob", "ack", "forget", "delete", "vacuum")
 """The operations that change something."""
 
 READS = (
@@ -60,6 +61,7 @@ READS = (
     "blobs",
     "cursor",
     "buried",
+    "news",
     "tree",
     "submissions",
 )
@@ -305,6 +307,12 @@ class FaultStore:
 
     async def ack(self, no: int, consumer: str, seq: int) -> int:
         return await self._do("ack", consumer, lambda: self.inner.ack(no, consumer, seq))
+
+    async def news(self, consumer: str, *, after: int = 0, limit: int, no: int | None = None) -> list[News]:
+        return await self._do("news", consumer, lambda: self.inner.news(consumer, after=after, limit=limit, no=no))
+
+    async def forget(self, consumer: str) -> None:
+        await self._do("forget", consumer, lambda: self.inner.forget(consumer))
 
     async def delete(self, no: int) -> None:
         await self._do("delete", no, lambda: self.inner.delete(no))

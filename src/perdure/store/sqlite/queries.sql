@@ -244,6 +244,21 @@ INSERT INTO cursors (no, consumer, seq) VALUES (:no, :consumer, :seq) ON CONFLIC
 -- All consumers of a session.
 SELECT consumer, seq FROM cursors WHERE no = :no ORDER BY consumer;
 
+-- name: news
+-- Sessions with entries that a consumer has not acknowledged.
+SELECT s.no, s.session_id, s.version, coalesce(c.seq, 0)
+FROM sessions AS s LEFT JOIN cursors AS c ON c.no = s.no AND c.consumer = :consumer
+WHERE s.no > :after AND s.no <= :last AND s.version > coalesce(c.seq, 0) AND s.status <> 'deleted'
+ORDER BY s.no LIMIT :limit;
+
+-- name: cursors_forget
+-- A consumer goes.
+DELETE FROM cursors WHERE consumer = :consumer;
+
+-- name: cursors_left
+-- Whether anything of a consumer is left.
+SELECT EXISTS (SELECT 1 FROM cursors WHERE consumer = :consumer);
+
 -- name: heads
 -- Sessions by number, deleted or not.
 SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner, title,

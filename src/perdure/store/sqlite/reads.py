@@ -14,7 +14,7 @@ import msgspec
 from ...core import canonical
 from ...core.errors import StoreCorrupt
 from ...core.journal import GENESIS, Sealed
-from ..base import EffectRow, InboxRow, Loaded, Runner, SessionQuery, SessionRow, StoredBlob
+from ..base import EffectRow, InboxRow, Loaded, News, Runner, SessionQuery, SessionRow, StoredBlob
 from . import rows
 from .database import Database, translate
 from .sql import QUERIES
@@ -182,6 +182,10 @@ class Reader:
     def cursor(self, no: int, consumer: str) -> int:
         row = self._one("cursor_get", {"no": no, "consumer": consumer})
         return 0 if row is None else row[0]
+
+    def news(self, consumer: str, after: int, limit: int, no: int | None) -> list[News]:
+        first, last = (after, LAST) if no is None else (max(after, no - 1), no)
+        return [News(*row) for row in self._rows("news", {"consumer": consumer, "after": first, "last": last, "limit": limit})]
 
     def heads(self, after: int, limit: int) -> list[SessionRow]:
         return [rows.session(row) for row in self._rows("heads", {"after": after, "limit": limit})]

@@ -24,6 +24,7 @@ from ..base import (
     IdTaken,
     InboxRow,
     Loaded,
+    News,
     NewSession,
     NoSession,
     Runner,
@@ -44,6 +45,7 @@ from .writes import (
     CommitWrite,
     CreateWrite,
     Delete,
+    Forget,
     Heartbeat,
     PutBlob,
     ReleaseWrite,
@@ -262,6 +264,13 @@ class SQLiteStore:
     async def ack(self, no: int, consumer: str, seq: int) -> int:
         stands: int = await self._write(Ack(no, consumer, seq))
         return stands
+
+    async def news(self, consumer: str, *, after: int = 0, limit: int, no: int | None = None) -> list[News]:
+        reader = self._reading()
+        return await reader.run(reader.news, consumer, after, limit, no)
+
+    async def forget(self, consumer: str) -> None:
+        await self._write(Forget(consumer))
 
     async def delete(self, no: int) -> None:
         await self._write(Delete(no))

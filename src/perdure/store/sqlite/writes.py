@@ -45,6 +45,7 @@ __all__ = [
     "CommitWrite",
     "CreateWrite",
     "Delete",
+    "Forget",
     "Heartbeat",
     "PutBlob",
     "ReleaseWrite",
@@ -506,6 +507,18 @@ class Ack(Write):
             stands = self.seq
             tx.must("cursor_put", {"no": self.no, "consumer": self.consumer, "seq": stands})
         return stands
+
+
+class Forget(Write):
+    repeatable = True
+
+    def __init__(self, consumer: str) -> None:
+        self.consumer = consumer
+
+    def apply(self, tx: Transaction) -> None:
+        tx.run("cursors_forget", {"consumer": self.consumer})
+        if tx.one("cursors_left", {"consumer": self.consumer})[0]:
+            raise StoreBroken("the database kept a consumer that should go", hint="look for a trigger that ignores rows")
 
 
 class Delete(Write):
