@@ -12,7 +12,7 @@ import msgspec
 
 from ..core import canonical
 from ..core.context import ARCHIVE_LEAST, READ_RESULT
-from ..core.entries import Limits
+from ..core.entries import Hold, Limits
 from ..core.errors import DuplicateTool, InvalidAgent, InvalidTool, NotCanonical
 from ..models.base import Model, ModelSettings, ToolSpec
 from ..models.router import Router
@@ -97,6 +97,13 @@ class Agent:
         """The agent's tools, and then those of its middleware."""
         added = [tool for item in self.middleware for tool in _checked_tools(self.name, item.tools)]
         return _checked_tools(self.name, [*self.tools, *added]) if added else tuple(self.tools)
+
+    @cached_property
+    def holds(self) -> tuple[Hold, ...]:
+        """The moments at which its middleware has a say before a turn goes on."""
+        have = {hook for item in self.middleware for hook in item.hooks()}
+        every: tuple[tuple[str, Hold], ...] = (("after_tool", "results"), ("turn_end", "end"))
+        return tuple(hold for hook, hold in every if hook in have)
 
     @cached_property
     def prompt(self) -> str:

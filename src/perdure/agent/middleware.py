@@ -194,9 +194,9 @@ class Outside(Protocol):
 class HookContext:
     """What a hook is told, and what it may do besides its outcome.
 
-    ``metadata`` is what the session's owner noted about it: a copy. ``turn`` is empty where none runs; ``author`` wrote the message that
-    began it, and of a message that is submitted that message; ``source`` sent that message where no person did;
-    ``step`` counts model calls from 0; ``operation`` is the call that the hook is about, ``submission`` the message or command.
+    ``identity`` is whom the session belongs to, ``metadata`` what its owner noted about it. ``turn`` is empty where none runs; ``author``
+    wrote the message that began it, ``source`` sent it where that was no person; of a message that is submitted they are its own. ``step``
+    counts model calls from 0; ``operation`` is the call that the hook is about, ``submission`` the message or command.
     ``continued``: the turn went on once already instead of ending. ``usage`` is the session's, ``turn_usage`` the turn's.
     """
 

@@ -23,7 +23,6 @@ from ..core.checkpoint import Checkpoint, Operation, Turn, phase, reviewing
 from ..core.commands import Interrupt, PostMessage, ReportResult, RunCommand, SelectRoute
 from ..core.entries import (
     Failure,
-    Hold,
     Metadata,
     OperationStarted,
     RequestRecord,
@@ -177,11 +176,10 @@ class Driver:
             publish=self.feed.publish,
             wake=self._wake.set,
         )
-        holds: tuple[tuple[str, Hold], ...] = (("after_tool", "results"), ("turn_end", "end"))
-        self._holds = tuple(hold for hook, hold in holds if self._hooks.has(hook))
         self._begun = not self._hooks.has("session_start", "session_end")
         self._starting: Said | None = None
         self._faults: list[Fault] = []
+        self._fresh: dict[str, bytes] = {}
         self._steered: tuple[str, int, int] = ("", 0, 0)
         self._sent: tuple[str, RequestRecord] | None = None
         self._unfit: dict[str, Failure] = {}
@@ -448,6 +446,8 @@ class Driver:
             coming.cancel()
 
     async def _blob(self, digest: str) -> bytes:
+        if digest in self._fresh:
+            return self._fresh[digest]
         for _, blobs in self._work.reports:
             for blob in blobs:
                 if blob.digest == digest:
@@ -468,6 +468,7 @@ class Driver:
         batch = Batch(head, self.checkpoint, now=now)
         claim = None
         self._faults.clear()
+        self._fresh.clear()
         # A result that somebody reported is a receipt, and known before anything is given up as lost.
         for row in self._rows:
             if row.kind == ReportResult.kind:
@@ -582,7 +583,7 @@ class Driver:
                 reasons=reasons,
             )
         archive = self.agent.archive or 0
-        batch.apply(Redefined(new=self._described.digest, difference=changed, archive=archive, holds=self._holds, at=batch.now))
+        batch.apply(Redefined(new=self._described.digest, difference=changed, archive=archive, holds=self.agent.holds, at=batch.now))
         self._keep(batch, self._described)
 
     async def _sync(self, batch: Batch) -> None:
@@ -761,6 +762,7 @@ class Driver:
         for operation, (parts, blobs) in (said.value or {}).items():
             replaced[operation] = parts
             batch.blobs.update({blob.digest: blob for blob in blobs})
+            self._fresh.update({blob.digest: blob.data for blob in blobs})
         batch.apply(ResultsReviewed(replaced=replaced, at=batch.now))
         self._extend(batch, said)
         return True
@@ -785,7 +787,7 @@ class Driver:
             route=self.given_route or self.router.default,
             limits=self.agent.limits,
             archive=self.agent.archive or 0,
-            holds=self._holds,
+            holds=self.agent.holds,
             at=now,
         )
 

@@ -282,7 +282,15 @@ class Past:
         assert isinstance(post, PostMessage)
         definition = canonical.digest(self._definition)
         route = self.agent.model.name if route is None and isinstance(self.agent.model, FunctionModel) else route or ""
-        accept = Accept(post=post, agent=self.agent.name, definition=definition, route=route, limits=self.agent.limits, at=self.now)
+        accept = Accept(
+            post=post,
+            agent=self.agent.name,
+            definition=definition,
+            route=route,
+            limits=self.agent.limits,
+            holds=self.agent.holds,
+            at=self.now,
+        )
         taken = self.batch.take(post, accept)
         assert taken
 
