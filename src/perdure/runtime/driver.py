@@ -665,6 +665,8 @@ class Driver:
         post = next(self._due_posts(batch), None)
         if self._hooks.held_back("" if post is None else post.submission, batch.now) or post is None:
             return False
+        if self._commanded_before(batch, post):
+            return False
         said = self._submitted(batch, post)
         if said is None:
             return False
@@ -683,6 +685,12 @@ class Driver:
             self._hooks.hold_back(post.submission, Fault(extension=said.extension, hook="message_submit", message=str(error)), batch.now)
             return False
         return batch.take(post, accept)
+
+    def _commanded_before(self, batch: Batch, post: PostMessage) -> bool:
+        """Whether a command that was sent before a message is still to be carried out."""
+        arrival = next(row.arrival for row in self._rows if row.submission_id == post.submission)
+        waiting = (row for row in self._rows if row.kind == RunCommand.kind and row.submission_id not in batch.consumed)
+        return any(row.arrival < arrival for row in waiting)
 
     def _submitted(self, batch: Batch, post: PostMessage) -> Said | None:
         """What the agent's own code says of a message at its boundary. None: nothing yet."""

@@ -10,6 +10,7 @@ from ..core.entries import (
     EffectSettled,
     Entry,
     MessageAdded,
+    NoteAdded,
     OperationEnded,
     OperationPlanned,
     OperationStarted,
@@ -63,7 +64,8 @@ async def find_problems(store: Store, session_id: str) -> list[str]:
     problems += await _catalogue_problems(store, head)
     if not problems:
         is_open = checkpoints.decode(head.row.checkpoint).turn is not None
-        problems += invalid_transcript(await read_transcript(store, session_id), complete=not is_open)
+        prompts = [entry.seq for entry in entries if isinstance(entry, NoteAdded) and entry.continues]
+        problems += invalid_transcript(await read_transcript(store, session_id), complete=not is_open, prompts=prompts)
     return problems
 
 
@@ -85,10 +87,11 @@ async def read_transcript(store: Store, session_id: str) -> list[Message]:
     return [message for message in context.view("") if message.position >= 0]
 
 
-def invalid_transcript(messages: Sequence[Message], *, complete: bool = True) -> list[str]:
+def invalid_transcript(messages: Sequence[Message], *, complete: bool = True, prompts: Sequence[int] = ()) -> list[str]:
     """What a provider would not take: calls without exactly one response right after them, responses without a call, answers in a row.
 
-    ``complete`` False: the last answer may still wait for its responses.
+    ``complete`` False: the last answer may still wait for its responses. ``prompts`` are the seqs of notes with which turns went on: an
+    answer may follow one, too.
     """
     problems: list[str] = []
     before: Message | None = None
@@ -101,7 +104,8 @@ def invalid_transcript(messages: Sequence[Message], *, complete: bool = True) ->
         else:
             if calls:
                 problems.append(f"message {index} is {message.role}'s, but the calls {calls} before it have no response")
-            if message.role == "assistant" and (before is None or before.role == "assistant"):
+            prompted = before is not None and any(before.seq < prompt < message.seq for prompt in prompts)
+            if message.role == "assistant" and (before is None or before.role == "assistant") and not prompted:
                 problems.append(f"message {index} is an answer to nobody")
         if message.position != index:
             problems.append(f"message {index} says that it stands at {message.position}")

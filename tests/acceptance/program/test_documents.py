@@ -54,6 +54,16 @@ def test_a_section_of_the_guide_runs_and_prints_what_it_says(tmp_path: Path, tit
     assert python(tmp_path, "snippet.py", code).splitlines() == expected
 
 
+def test_the_page_about_middleware_runs_and_prints_what_it_says_and_is_the_example(tmp_path: Path) -> None:
+    [code] = [text for blocks in sections("docs/middleware.md").values() for language, text in blocks if language == "python"]
+    printed = python(tmp_path, "snippet.py", code).splitlines()
+    assert printed == EXPECTED.findall(code)
+    example = (ROOT / "examples" / "budget_guard.py").read_text()
+    assert python(tmp_path, "example.py", example).splitlines() == printed
+    shown = code[code.index("class BudgetGuard") : code.index("async def main")]
+    assert shown in example
+
+
 def commands(document: str) -> list[list[str]]:
     """Every command line of ours in a document's blocks, in order."""
     lines = [line for blocks in sections(document).values() for language, text in blocks if not language for line in text.splitlines()]

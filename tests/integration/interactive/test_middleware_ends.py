@@ -51,6 +51,7 @@ async def test_a_turn_goes_on_once_for_the_first_hook_that_wants_it_and_ends_the
         assert await transcript(process) == [("user", "hi"), ("assistant", "first"), ("assistant", "second")]
         notes = [entry for entry in await process.sessions.entries("s") if isinstance(entry, NoteAdded)]
         assert [(note.extension, note.text, note.continues) for note in notes] == [("one", "one wants the tests run.", True)]
+        await sound(process)
     assert [message.text for message in asked[1].messages] == ["hi", "first", "[note] one wants the tests run."]
     assert heard == [("one", "first", False), ("one", "second", True)]
 

@@ -444,6 +444,18 @@ async def test_a_command_is_carried_out_where_the_agent_runs_and_told_in_the_jou
     assert [message.text for message in asked[1].messages] == ["hi", "hello", "[note] The limit is 5 now, says c-1.", "again"]
 
 
+async def test_a_command_that_was_sent_before_a_message_is_carried_out_before_its_turn_begins(place: Place) -> None:
+    seen: list[int] = []
+    model, _ = counting(Reply("hello"))
+    agent = Agent("a", model=model, middleware=[budget(before_model=lambda ctx: seen.append(ctx.state.get("limit", 0)))])
+    async with place.process() as process:
+        await process.run(agent, "hi", session="s", submission="m-1")
+        await process.sessions.command("s", "budget", "raise", {"to": 5}, submission="c-1")
+        await process.run(agent, "again", session="s", submission="m-2")
+        await sound(process)
+    assert seen == [0, 5]
+
+
 async def test_a_command_that_nobody_declares_or_that_fails_is_refused_and_changes_nothing(place: Place) -> None:
     model, _ = counting(Reply("hello"))
     agent = Agent("a", model=model, middleware=[budget()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -9,12 +10,21 @@ from typing import Any
 
 from perdure import (
     Agent,
+    ApprovalCall,
+    Continue,
     Done,
+    EffectUncertain,
+    HookContext,
     Limits,
+    Message,
+    Middleware,
     ModelRequest,
     NotDone,
     ProviderUnavailable,
+    Reject,
+    Replace,
     Reply,
+    Rewrite,
     Router,
     SessionArchived,
     SessionNotFound,
@@ -23,6 +33,7 @@ from perdure import (
     ToolCallResponse,
     ToolContext,
     ToolError,
+    TurnEnding,
     Unknown,
     Usage,
     tool,
@@ -885,6 +896,110 @@ def optional_effects(undisturbed: Ending, losses: tuple[Loss, ...]) -> Ending:
     return replace(undisturbed, optional=undisturbed.effects) if any(loss.effects for loss in losses) else undisturbed
 
 
+# -------------------------------------------------------------------------------------------------------------- middleware
+
+
+def notes_in(request: ModelRequest) -> str:
+    """What a model was told besides the conversation."""
+    return " · ".join(message.text.removeprefix("[note] ") for message in request.messages if message.text.startswith("[note] "))
+
+
+def continued() -> Scenario:
+    """A stop hook has the turn go on once; the model says what it was told."""
+
+    def agent(world: World) -> Agent:
+        class Tests(Middleware):
+            name = "tests"
+
+            async def stop(self, ctx: HookContext, answer: str) -> Continue | None:
+                await world.point("hook", "stop", "before")
+                return Continue(f"{answer} And the tests?")
+
+        steps = [says("Done."), lambda request: says(f"They pass ({notes_in(request)})."), says("unused")]
+        return Agent("a", model=world.model(steps), middleware=[Tests()])
+
+    return Scenario(name="stop hook that wants more once", agent=agent, script=one_question, sends=1)
+
+
+def hooked() -> Scenario:
+    """Hooks everywhere: a welcome given once, a rejected message, a rewritten call, a replaced result, a counter of turns."""
+
+    def agent(world: World) -> Agent:
+        class Everywhere(Middleware):
+            name = "everywhere"
+
+            async def message_submit(self, ctx: HookContext, message: Message) -> Reject | None:
+                await world.point("hook", "message_submit", "before")
+                ctx.guide("They are new.", once="welcome")
+                return Reject("not that") if message.text == "Nonsense." else None
+
+            async def before_model(self, ctx: HookContext) -> None:
+                ctx.guide(f"Turn {ctx.state.get('turns', 0)}.", once=f"turn {ctx.turn if ctx.step == 0 else ''}")
+
+            async def before_tool(self, ctx: HookContext, call: ApprovalCall) -> Rewrite:
+                await world.point("hook", "before_tool", "before")
+                return Rewrite(arguments={"value": call.arguments["value"] - 2})
+
+            async def after_tool(self, ctx: HookContext, call: ApprovalCall, response: ToolCallResponse) -> Replace:
+                await world.point("hook", "after_tool", "before")
+                return Replace(f"<{response.response}>")
+
+            async def turn_end(self, ctx: HookContext, outcome: TurnEnding) -> None:
+                await world.point("hook", "turn_end", "before")
+                ctx.state["turns"] = ctx.state.get("turns", 0) + 1
+
+        def last(request: ModelRequest) -> Reply:
+            # The ids of turns depend on how often a process died.
+            return says(re.sub("turn t[0-9]+", "turn", notes_in(request)))
+
+        steps = [asks(call("put", value=5)), last, last]
+        return Agent("a", model=world.model(steps), tools=[putting(world)], middleware=[Everywhere()])
+
+    async def script(life: Life) -> None:
+        await life.run("Please.", submission="m1")
+        await life.run("Nonsense.", submission="m2")
+        await life.run("Again.", submission="m3")
+
+    return Scenario(name="hooks everywhere", agent=agent, script=script)
+
+
+def outside(effect: Any) -> Scenario:
+    """What a hook does outside is done once, or again where that is safe, or said to be unknown; the turn goes on."""
+
+    def agent(world: World) -> Agent:
+        class Till(Middleware):
+            name = "till"
+
+            async def before_model(self, ctx: HookContext) -> None:
+                if ctx.step:
+                    return
+                identity = f"{ctx.turn}.{ctx.step}/till.before_model.charge"
+                context = ToolContext(
+                    session_id=ctx.session_id,
+                    turn=ctx.turn,
+                    operation=identity,
+                    attempt=1,
+                    call="charge",
+                    idempotency_key=ctx.idempotency_key("charge"),
+                )
+
+                async def charge(cents: int) -> int:
+                    await world.act(context, "charge", cents, effect=effect)
+                    return cents
+
+                with suppress(EffectUncertain):
+                    assert await ctx.effect("charge", charge, 5, effect=effect) == 5
+
+        return Agent("a", model=world.model([asks(call("look", place="x")), says("Done.")]), tools=[looking(world)], middleware=[Till()])
+
+    def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> Ending:
+        if effect == "idempotent" or not losses:
+            return undisturbed
+        return replace(undisturbed, optional=frozenset(item for item in undisturbed.effects if item[2].startswith("charge:")))
+
+    return Scenario(name=f"{effect} work of a hook", agent=agent, script=one_question, expect=expect)
+
+
 ALL: tuple[Callable[[], Scenario], ...] = (
     plain,
     lambda: three_steps("external"),
@@ -935,4 +1050,8 @@ ALL: tuple[Callable[[], Scenario], ...] = (
     archived_and_revived,
     deleted,
     archived_result,
+    continued,
+    hooked,
+    lambda: outside("idempotent"),
+    lambda: outside("external"),
 )
