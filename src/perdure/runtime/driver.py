@@ -92,6 +92,9 @@ PAGE = 2_000
 
 NOTHING_SAID = Said()
 
+GAVE_WAY = Failure(code="gave_way", message="cut short, because somebody said something meanwhile")
+"""What the model reads instead of the result of a call that gave way."""
+
 State: TypeAlias = Literal["again", "working", "parked", "elsewhere"]
 
 _log = logging.getLogger("perdure.runtime")
@@ -275,6 +278,8 @@ class Driver:
             await self._check_hold()
         if self.held and self._must_cancel():
             await self._cancel_all()
+        elif self.held and (calls := self._giving_way()):
+            await self._cut_short(calls)
         self._hooks.begin_pass()
         batch, claim = await self._decide()
         if claim is not None and not self._wanted:
@@ -1052,6 +1057,46 @@ class Driver:
                 if turn is not None and isinstance(command, Interrupt) and command.turn in ("", turn.id):
                     return True
         return False
+
+    def _giving_way(self) -> tuple[Operation, ...]:
+        """The open calls, if somebody steers the turn and each of them gives way to that."""
+        turn = self.checkpoint.turn
+        open_calls = tuple(item for item in turn.tools if item.status != "ended") if turn is not None else ()
+        if turn is None or turn.unplanned or turn.requests or not open_calls:
+            return ()
+        for item in open_calls:
+            tool = self.agent.tool(item.plan.name)
+            if tool is None or not tool.gives_way or item.status == "unknown":
+                return ()
+        return open_calls if self._is_steered(turn) else ()
+
+    def _is_steered(self, turn: Turn) -> bool:
+        for row in self._rows:
+            if not is_control(row) and row.submission_id not in self._unfit and self._is_due(row, self.clock.now()):
+                post = decode_row(row)
+                if isinstance(post, PostMessage) and post.deliver == "steer" and post.turn in ("", turn.id):
+                    return True
+        return False
+
+    async def _cut_short(self, calls: tuple[Operation, ...]) -> None:
+        """End calls that give way; what one of them came to all the same stays what it was."""
+        await self._work.cancel(to_be_continued=False)
+        reports: list[Outcome] = []
+        for report, blobs in self._work.reports:
+            if (
+                isinstance(report, AttemptEnded)
+                and report.status == "cancelled"
+                and report.failure
+                and report.failure.code == "interrupted"
+            ):
+                report = msgspec.structs.replace(report, failure=GAVE_WAY)
+            reports.append((report, blobs))
+        ended = {report.operation for report, _ in reports if isinstance(report, AttemptEnded)}
+        for item in calls:
+            if item.id not in ended:
+                never = AttemptEnded(operation=item.id, attempt=0, status="cancelled", failure=GAVE_WAY, at=self.clock.now())
+                reports.append((never, ()))
+        self._work.reports = reports
 
     async def _cancel_all(self) -> None:
         """Stop what runs, and keep what is known of it."""

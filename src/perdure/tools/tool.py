@@ -268,6 +268,7 @@ class Tool:
     is_async: bool
     function: Callable[..., Any] = field(repr=False)
     shape: Shape = field(repr=False)
+    gives_way: bool = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -342,6 +343,7 @@ def tool(
     guard: Guard = "ask",
     timeout: float | None = None,
     exclusive: bool = False,
+    gives_way: bool = False,
     name: str | None = None,
     description: str | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
@@ -358,6 +360,7 @@ def tool(
     guard: Guard = "ask",
     timeout: float | None = None,
     exclusive: bool = False,
+    gives_way: bool = False,
     name: str | None = None,
     description: str | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
@@ -367,7 +370,9 @@ def tool(
     ``key`` names the parameters that make two calls the same effect. ``reconcile`` is asked what became of a call whose outcome is
     unknown: it gets the `ToolContext` and those of the tool's parameters that it names, only reads, and answers `Done`, `NotDone` or
     `Unknown`; without an answer ``on_uncertain`` decides. ``guard`` is what happens to a call that would repeat an effect that the
-    conversation no longer shows. ``timeout`` is in seconds. An ``exclusive`` tool runs alone among the calls of its step.
+    conversation no longer shows. ``timeout`` is in seconds. An ``exclusive`` tool runs alone among the calls of its step. One that
+    ``gives_way`` only waits or watches: when somebody steers the turn and every open call of the step gives way, they are cut short, and
+    the model reads what was said.
 
     The first parameter, if annotated `ToolContext`, gets the call's context. The docstring's first paragraph is the description, its
     ``Args:`` section describes the parameters. Raises `InvalidTool`.
@@ -383,6 +388,7 @@ def tool(
             guard=guard,
             timeout=timeout,
             exclusive=exclusive,
+            gives_way=gives_way,
             name=name,
             description=description,
         )
@@ -412,6 +418,7 @@ def _declare(
     guard: Guard,
     timeout: float | None,
     exclusive: bool,
+    gives_way: bool,
     name: str | None,
     description: str | None,
 ) -> Tool:
@@ -436,6 +443,8 @@ def _declare(
         raise InvalidTool(f"the timeout of the tool {name!r} is {timeout!r}", hint="seconds, more than 0; None for no limit")
     if not isinstance(exclusive, bool):
         raise InvalidTool(f"exclusive= of the tool {name!r} must be True or False")
+    if not isinstance(gives_way, bool):
+        raise InvalidTool(f"gives_way= of the tool {name!r} must be True or False")
     if description is not None and not isinstance(description, str):
         raise InvalidTool(f"the description of the tool {name!r} must be text")
     shape = shape_of(function, name)
@@ -457,6 +466,7 @@ def _declare(
         is_async=makes_coroutine(function),
         function=function,
         shape=shape,
+        gives_way=gives_way,
     )
     if reconcile is not None:
         _check_reconcile(name, reconcile, shape)
