@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 from typing import Any
 
 import pytest
@@ -282,14 +283,20 @@ ARGUMENTS: dict[str, Any] = {
     "expected": "0" * 64,
     "span": (0, 1),
     "replacement": (),
+    "target": io.BytesIO(),
 }
+
+
+def names_a_session(signature: inspect.Signature) -> bool:
+    named = signature.parameters.get("session_id")
+    return named is not None and named.default is named.empty
 
 
 def verbs() -> list[str]:
     return [
         name
         for name, verb in inspect.getmembers(Sessions, inspect.iscoroutinefunction)
-        if not name.startswith("_") and "session_id" in inspect.signature(verb).parameters
+        if not name.startswith("_") and names_a_session(inspect.signature(verb))
     ]
 
 

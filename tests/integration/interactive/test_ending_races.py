@@ -82,6 +82,8 @@ async def run(kind: str, path: Path, race: Race) -> list[Any]:
 
     async def gate(call: Call, when: str) -> None:
         if sending.get() or not race.passed:
+            if call.kind == "send" and when == "after":
+                race.passed.append("sent")
             return
         race.points += 1
         race.passed.append(f"{when} {call.kind}")
@@ -110,7 +112,6 @@ async def run(kind: str, path: Path, race: Race) -> list[Any]:
     agent = chatter(asked)
     async with other, process, asyncio.timeout(20), process.session("s", agent) as handle:
         await handle.send("go", submission="m-1")
-        race.passed.append("sent")
 
         async def settled() -> bool:
             row = await other.store.load("s")
@@ -176,12 +177,16 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize("deliver", ["turn", "queue", "steer"])
 async def test_at_whatever_point_it_comes_it_is_there_once_and_in_time(tmp_path: Path, kind: str, deliver: Deliver, origin: str) -> None:
     places: set[str] = set()
-    joined = own = 0
+    joined = own = missed = 0
     for point in range(1, 1000):
         race = Race(choose=lambda now, point=point: [deliver] if now == point else [], origin=origin)  # type: ignore[misc]
         entries = await run(kind, tmp_path / f"{point}.db", race)
         if not race.sent:
-            break
+            # How often a store is asked once all is quiet depends on the machine.
+            missed += 1
+            if missed == 3:
+                break
+            continue
         places.add(race.passed[race.sent[0].began and point])
         joined += any(isinstance(entry, MessageAdded) and entry.deliver == "steer" for entry in entries)
         own += any(isinstance(entry, TurnStarted) and entry.submission == "x-0" for entry in entries)

@@ -10,7 +10,7 @@ import pytest
 from perdure import Agent, FunctionModel, InvalidTool, ModelRequest, Reply, ToolCall, tool
 from perdure.testing import find_problems
 
-from .acting import Place, eventually, told, transcript, until
+from .acting import Place, eventually, transcript, until
 
 began: list[str] = []
 cut: list[str] = []
