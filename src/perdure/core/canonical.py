@@ -48,6 +48,9 @@ def check(value: Any, where: str = "value", depth: int = 0) -> Any:
     """
     if depth > MAX_DEPTH:
         raise NotCanonical(f"{where[:80]}… is nested deeper than {MAX_DEPTH} levels", hint="keep less structure in one value")
+    if type(value) is str and value.isascii():
+        # Most values and all keys; the rest of the way is several times as long.
+        return value
     match value:
         case None | bool():
             return value

@@ -196,7 +196,10 @@ class Turn(_State, frozen=True, kw_only=True):
 
     def operation(self, identity: str) -> Operation | None:
         """An operation of the running step."""
-        return next((item for item in self.operations if item.id == identity), None)
+        for item in self.operations:
+            if item.id == identity:
+                return item
+        return None
 
     @property
     def began(self) -> int:
@@ -210,12 +213,15 @@ class Turn(_State, frozen=True, kw_only=True):
     @property
     def model(self) -> Operation | None:
         """The running step's model call that has not ended."""
-        return next((item for item in self.operations if item.plan.kind == "model" and item.status != "ended"), None)
+        for item in self.operations:
+            if item.plan.kind == "model" and item.status != "ended":
+                return item
+        return None
 
     @property
     def tools(self) -> tuple[Operation, ...]:
         """The running step's tool calls, in call order."""
-        return tuple(item for item in self.operations if item.plan.kind == "tool")
+        return tuple([item for item in self.operations if item.plan.kind == "tool"])
 
     @property
     def steps(self) -> tuple[Operation, ...]:
@@ -225,7 +231,7 @@ class Turn(_State, frozen=True, kw_only=True):
     @property
     def requests(self) -> tuple[Operation, ...]:
         """The operations that wait for an answer."""
-        return tuple(item for item in self.operations if item.request)
+        return tuple([item for item in self.operations if item.request])
 
 
 class Place(_State, frozen=True, kw_only=True):
@@ -361,8 +367,10 @@ def phase(checkpoint: Checkpoint) -> Phase:
         return "idle"
     if turn.completing:
         return "completing"
+    if turn.unplanned:
+        return "tools"
     tools = turn.tools
-    if turn.unplanned or any(item.status in ("started", "unknown") for item in tools) or (tools and (startable(turn) or reviewing(turn))):
+    if tools and (any(item.status in ("started", "unknown") for item in tools) or startable(turn) or reviewing(turn)):
         return "tools"
     if turn.requests:
         return "waiting"
@@ -399,7 +407,7 @@ def due(checkpoint: Checkpoint) -> tuple[Operation, ...]:
     turn = checkpoint.turn
     if turn is None:
         return ()
-    return tuple(item for item in turn.operations if item.status in ("started", "unknown") and item.plan.kind != "step")
+    return tuple([item for item in turn.operations if item.status in ("started", "unknown") and item.plan.kind != "step"])
 
 
 def is_archived(turn: Turn | None, tool: str, size: int) -> bool:
@@ -440,7 +448,7 @@ def _with_operation(checkpoint: Checkpoint, identity: str, **changes: Any) -> Ch
     turn = checkpoint.turn
     if turn is None:
         return checkpoint
-    operations = tuple(replace(item, **changes) if item.id == identity else item for item in turn.operations)
+    operations = tuple([replace(item, **changes) if item.id == identity else item for item in turn.operations])
     return replace(checkpoint, turn=replace(turn, operations=operations))
 
 

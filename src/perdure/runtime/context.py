@@ -86,7 +86,8 @@ class Context:
 
     async def add(self, entries: Sequence[Entry]) -> None:
         """Take the messages in further entries, in journal order."""
-        self._take(entries, await self._contents(_set_aside(entries)))
+        set_aside = _set_aside(entries)
+        self._take(entries, await self._contents(set_aside) if set_aside else {})
 
     async def read(self, rows: Sequence[Sealed]) -> None:
         """`add` for stored entries: however many they are, the loop goes on meanwhile."""

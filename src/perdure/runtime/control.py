@@ -46,7 +46,7 @@ async def take_control(batch: Batch, ledger: Ledger, rows: list[InboxRow], comma
 
 def promote_steers(batch: Batch, rows: list[InboxRow]) -> None:
     """A turn that ends otherwise than by completing leaves its undelivered steers to the queue, in the same commit."""
-    if not any(isinstance(entry, TurnEnded) and not isinstance(entry, TurnCompleted) for entry in batch.entries):
+    if not rows or not any(isinstance(entry, TurnEnded) and not isinstance(entry, TurnCompleted) for entry in batch.entries):
         return
     for index, row in enumerate(rows):
         command = decode_row(row) if _waits(row, batch) else None

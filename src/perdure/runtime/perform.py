@@ -357,7 +357,8 @@ async def _close(stream: Any) -> None:
     """Close a model's stream. Its outcome is known by now, and nothing that happens here changes it."""
     try:
         close = getattr(stream, "aclose", None)
-        if close is None:
+        if close is None or getattr(stream, "ag_frame", stream) is None:
+            # A generator that ran to its end has nothing left to close.
             return
         # In a task of its own: one that ignores its cancellation is left behind.
         closing = asyncio.ensure_future(close())

@@ -97,7 +97,7 @@ class BoundCall:
 class Running(Generic[_T]):
     """A function that was started, in a task if it is async, else in a thread of its own."""
 
-    def __init__(self, ended: asyncio.Future[_T], task: asyncio.Task[_T] | None) -> None:
+    def __init__(self, ended: asyncio.Future[_T], task: asyncio.Task[None] | None) -> None:
         self._ended = ended
         self._task = task
 
@@ -160,19 +160,16 @@ def begin(
     ended.add_done_callback(lambda future: future.exception())
 
     if is_async:
-        task = loop.create_task(_in_task(function, kwargs, then, quick), name=f"perdure tool {name}")
+        task = loop.create_task(_in_task(name, function, kwargs, then, quick, ended), name=f"perdure tool {name}")
 
-        def transfer(finished: asyncio.Task[_T]) -> None:
-            if finished.cancelled():
+        def gone(finished: asyncio.Task[None]) -> None:
+            _alive.discard(finished)
+            if not ended.done():
+                # It was cancelled before its first step.
                 ended.set_exception(ToolCancelled(f"{name} was cancelled"))
-            elif (error := finished.exception()) is not None:
-                ended.set_exception(_as_failure(error))
-            else:
-                ended.set_result(finished.result())
 
-        task.add_done_callback(transfer)
+        task.add_done_callback(gone)
         _alive.add(task)
-        task.add_done_callback(_alive.discard)
         return Running(ended, task)
 
     def settle(result: Any, error: Exception | None) -> None:
@@ -200,19 +197,32 @@ def begin(
     return Running(ended, None)
 
 
-async def _in_task(function: Callable[..., Any], kwargs: dict[str, Any], then: Callable[[Any], _T], quick: Callable[[Any], bool]) -> _T:
+async def _in_task(
+    name: str,
+    function: Callable[..., Any],
+    kwargs: dict[str, Any],
+    then: Callable[[Any], _T],
+    quick: Callable[[Any], bool],
+    ended: asyncio.Future[_T],
+) -> None:
+    """Run an async function, and settle ``ended`` from here: a callback of the task would tell it one round of the loop later."""
     try:
         value = _no_awaitable(await function(**kwargs), "await it in the function")
-        return then(value) if quick(value) else await _in_thread(then, value)
+        result = then(value) if quick(value) else await _in_thread(then, value)
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
-            raise
-        # Nobody asked for it: it comes from something inside the tool, and may not pass for a cancellation of the runtime.
-        raise _as_failure(error) from error
-    except (SystemExit, KeyboardInterrupt) as error:
-        # Here, not where the task ends: asyncio would raise them out of the whole event loop.
-        raise _as_failure(error) from error
+            ended.set_exception(ToolCancelled(f"{name} was cancelled"))
+        else:
+            # Nobody asked for it: it comes from something inside the tool, and may not pass for a cancellation of the runtime.
+            ended.set_exception(_as_failure(error))
+    except BaseException as error:
+        # Here, not where the task ends: asyncio would raise some of them out of the whole event loop. One that is closed throws away
+        # what is left, and nobody waits for it.
+        if not ended.get_loop().is_closed():
+            ended.set_exception(_as_failure(error))
+    else:
+        ended.set_result(result)
 
 
 async def _in_thread(then: Callable[[Any], _T], value: Any) -> _T:

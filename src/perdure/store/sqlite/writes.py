@@ -200,16 +200,15 @@ class CommitWrite(Write):
             known = tx.one("inbox_one", {"no": no, "submission_id": row.submission_id})
             if known is not None:
                 return AlreadyThere(rows.inbox(known))
-        self._write(tx, head)
+        after = rules.after_commit(commit, head)
+        self._write(tx, head, after)
         if commit.within is not None:
             _guarded(tx.connection, commit.within)
-        after = rules.after_commit(commit, head)
         return Committed(after.version, after.fence, after.inbox_head)
 
-    def _write(self, tx: Transaction, head: rules.Head) -> None:
+    def _write(self, tx: Transaction, head: rules.Head, after: rules.After) -> None:
         commit = self.commit
         no = commit.no
-        after = rules.after_commit(commit, head)
         tx.keep(head.root, commit.blobs)
         tx.append(no, commit.entries)
         if commit.entries:
