@@ -91,14 +91,20 @@ class Context:
 
     async def read(self, rows: Sequence[Sealed]) -> None:
         """`add` for stored entries: however many they are, the loop goes on meanwhile."""
-        if len(rows) <= AT_ONCE:
-            # Below that a thread costs more than it saves, and a simulation stays the same every time.
-            entries, set_aside = _opened(rows)
-            self._take(entries, await self._contents(set_aside))
-            return
-        entries, set_aside = await asyncio.to_thread(_opened, rows)
-        contents = await self._contents(set_aside)
-        await asyncio.to_thread(self._take, entries, contents)
+        # Below that a thread costs more than it saves, and a simulation stays the same every time.
+        many = len(rows) > AT_ONCE
+        entries, set_aside = await asyncio.to_thread(self._open, rows) if many else self._open(rows)
+        if set_aside:
+            contents = await self._contents(set_aside)
+            await asyncio.to_thread(self._take, entries, contents) if many else self._take(entries, contents)
+
+    def _open(self, rows: Sequence[Sealed]) -> tuple[list[Entry], set[str]]:
+        """Open rows, and take them if they are whole: what was set aside has to be fetched before."""
+        entries = [open_entry(row) for row in rows]
+        set_aside = _set_aside(entries)
+        if not set_aside:
+            self._take(entries, {})
+        return entries, set_aside
 
     async def _contents(self, digests: Iterable[str]) -> dict[str, bytes]:
         return {digest: await self._fetch(digest) for digest in digests}
@@ -220,11 +226,6 @@ class Context:
 def note_message(text: str, *, seq: int = 0, at: int = 0) -> Message:
     """What a model reads that it is told besides the conversation."""
     return Message(role="user", parts=(Text(f"[note] {text}"),), seq=seq, at=at)
-
-
-def _opened(rows: Iterable[Sealed]) -> tuple[list[Entry], set[str]]:
-    entries = [open_entry(row) for row in rows]
-    return entries, _set_aside(entries)
 
 
 def _set_aside(entries: Iterable[Entry]) -> set[str]:
