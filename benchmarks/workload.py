@@ -58,8 +58,11 @@ async def opened(path: Path, *, vfs: str | None = None, synchronous: str = "FULL
 
     with patch.object(Database, "_connect_writer", connect_writer):
         await store.open()
-    async with Runtime(store) as runtime:
-        yield runtime, store
+    try:
+        async with Runtime(store) as runtime:
+            yield runtime, store
+    finally:
+        await store.close()
 
 
 class _Mark(NamedTuple):
