@@ -90,6 +90,7 @@ COMMANDS: tuple[type[commands.Command], ...] = (
     commands.SelectRoute,
     commands.Describe,
     commands.RevokeGrant,
+    commands.Compact,
     commands.EditMessage,
     commands.Withdraw,
     commands.AddNote,

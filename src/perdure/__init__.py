@@ -1,6 +1,7 @@
 """LLM agents that survive a ``kill -9``."""
 
 from .agent import Agent
+from .agent.compaction import Compaction
 from .agent.middleware import Continue, HookContext, Middleware, Reject, Replace, Rewrite, State, Stop
 from .core.entries import (
     ApprovalRequested,
@@ -44,6 +45,7 @@ from .core.errors import (
     AuthenticationFailed,
     CapacityExceeded,
     CheckpointTooLarge,
+    ContextTooLong,
     CoordinationError,
     CutThroughCall,
     DefinitionChanged,
@@ -131,7 +133,9 @@ __all__ = [
     "Blob",
     "CapacityExceeded",
     "CheckpointTooLarge",
+    "Compaction",
     "Consumer",
+    "ContextTooLong",
     "Continue",
     "CoordinationError",
     "CutThroughCall",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perdure.core.errors import AuthenticationFailed, ProviderError, ProviderRefused, ProviderUnavailable, RateLimited
+from perdure.core.errors import AuthenticationFailed, ContextTooLong, ProviderError, ProviderRefused, ProviderUnavailable, RateLimited
 from perdure.core.messages import Message, Private, Reasoning, Text, ToolCall
 from perdure.core.usage import Usage
 from perdure.models.anthropic import Anthropic
@@ -105,7 +105,7 @@ def test_calls_without_an_id_get_one_that_is_unique_in_the_session() -> None:
         ({"code": "insufficient_quota", "message": "m"}, ProviderRefused, False),
         ({"code": "invalid_api_key", "message": "m"}, AuthenticationFailed, False),
         ({"code": "invalid_prompt", "message": "m"}, ProviderRefused, False),
-        ({"code": "context_length_exceeded", "message": "m"}, ProviderRefused, False),
+        ({"code": "context_length_exceeded", "message": "m"}, ContextTooLong, False),
     ],
 )
 def test_a_failed_response_says_whether_to_try_again(error: dict[str, Any], kind: type[ProviderError], retryable: bool) -> None:

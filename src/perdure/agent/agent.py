@@ -18,6 +18,7 @@ from ..models.base import Model, ModelSettings, ToolSpec
 from ..models.router import Router
 from ..tools.policy import Approve, Policy
 from ..tools.tool import Tool, as_tool, is_seconds
+from .compaction import Compaction
 from .middleware import Middleware, check_middleware
 
 __all__ = ["Agent", "OnChange", "OnRestart"]
@@ -41,6 +42,7 @@ class Agent:
     its first appearance on, and the built-in tool ``read_result`` brings back any part of it; None shows every result whole.
     ``middleware`` is the agent's own code around its turns, in the order in which
     its hooks run; their tools and instructions are added to the agent's, once: see `toolset` and `prompt`.
+    ``compaction`` says when notes take the place of a conversation's beginning; None is never.
 
     Raises `InvalidAgent`, `InvalidTool` or `DuplicateTool`.
     """
@@ -57,6 +59,7 @@ class Agent:
     approval_timeout: float | None = None
     archive: int | None = 20_000
     middleware: Sequence[Middleware] = ()
+    compaction: Compaction | None = Compaction()  # noqa: RUF009 - immutable
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -68,6 +71,8 @@ class Agent:
         self.policy  # noqa: B018 - checks approve=
         _check_limits(self.name, self.limits)
         _check_settings(self.name, self.settings)
+        if self.compaction is not None and not isinstance(self.compaction, Compaction):
+            raise InvalidAgent(f"the compaction of the agent {self.name!r} must be Compaction(…) or None")
         _check_archive(self.name, self.archive, self._by_name)
         for option, value, allowed in (("on_restart", self.on_restart, OnRestart), ("on_change", self.on_change, OnChange)):
             if value not in get_args(allowed):

@@ -16,6 +16,7 @@ from ..core import canonical
 from ..models.router import Router
 from ..tools.tool import ArgumentsInvalid, Tool
 from .agent import Agent
+from .compaction import Compaction
 
 __all__ = ["compatible", "describe", "difference", "fingerprint"]
 
@@ -46,6 +47,7 @@ def describe(agent: Agent) -> dict[str, Any]:
         "settings": msgspec.to_builtins(agent.settings),
         "archive": agent.archive,
         "middleware": [{"name": item.name, "hooks": [*item.hooks()], "commands": sorted(item.commands)} for item in agent.middleware],
+        "compaction": None if agent.compaction is None else _compaction(agent.compaction),
     }
 
 
@@ -66,7 +68,7 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> tuple[str, ...]:
     ]
     sentences += _tools_differ(old, new)
     sentences += _approval_differs(old.get("approve") or {}, new.get("approve") or {})
-    for fact, what in (("limits", "limit"), ("settings", "setting")):
+    for fact, what in (("limits", "limit"), ("settings", "setting"), ("compaction", "compaction's")):
         sentences += _facts_differ(f"the {what} ", old.get(fact) or {}, new.get(fact) or {})
     sentences += _middleware_differs(old.get("middleware") or [], new.get("middleware") or [])
     if not sentences and old != new:
@@ -114,6 +116,11 @@ def _describe_tool(tool: Tool) -> dict[str, Any]:
         "timeout": tool.timeout,
         "exclusive": tool.exclusive,
     }
+
+
+def _compaction(compaction: Compaction) -> dict[str, Any]:
+    guidance = canonical.digest(compaction.guidance.encode())
+    return {"threshold": compaction.threshold, "bytes_per_token": compaction.bytes_per_token, "guidance": guidance}
 
 
 def _route(agent: Agent) -> str:

@@ -70,6 +70,7 @@ __all__ = [
     "About",
     "Call",
     "Checkpoint",
+    "Compacted",
     "Grant",
     "Operation",
     "Phase",
@@ -163,12 +164,21 @@ class Grant(_State, frozen=True, kw_only=True):
     arguments: str
 
 
+class Compacted(_State, frozen=True, kw_only=True):
+    """Where the context begins: the entry ``base`` says what stands for the messages before the position ``upto``."""
+
+    base: int
+    upto: int
+
+
 class Turn(_State, frozen=True, kw_only=True):
     """The running turn.
 
     ``author`` and ``source`` sent the message that began it. ``unplanned`` are calls whose policy has not been asked; ``answer`` is the
     receipt of the last model call. ``continued``: an extension had it go on once instead of ending. ``ending`` is the entry that says
     how it will end.
+    ``compacts``: it has nothing to do yet but compact the context. ``writer`` is the route that writes notes instead of one that gave up.
+    ``squeeze``: the provider found the running step's request too long; a compaction is ``wanted``, or ``done`` already.
     """
 
     id: str
@@ -193,6 +203,9 @@ class Turn(_State, frozen=True, kw_only=True):
     holds: tuple[Hold, ...] = ()
     continued: bool = False
     ending: int = 0
+    compacts: bool = False
+    writer: str = ""
+    squeeze: Literal["", "wanted", "done"] = ""
 
     def operation(self, identity: str) -> Operation | None:
         """An operation of the running step."""
@@ -217,6 +230,11 @@ class Turn(_State, frozen=True, kw_only=True):
             if item.plan.kind == "model" and item.status != "ended":
                 return item
         return None
+
+    @property
+    def compactions(self) -> tuple[Operation, ...]:
+        """The running step's compactions that no entry has applied yet: each summarises what the one before left, and the last may run."""
+        return tuple(item for item in self.operations if item.plan.kind == "compaction")
 
     @property
     def tools(self) -> tuple[Operation, ...]:
@@ -247,7 +265,9 @@ class Checkpoint(_State, frozen=True, kw_only=True):
 
     ``revision`` names the transcript and ``context`` what models see, as chains over digests; ``epoch`` counts changes of its prefix.
     ``route`` is the selected one; ``owner`` and ``owner_group`` are those of the last accepted output. ``private``: the context holds
-    private parts that its owner's group may be sent; those of the first ``private_from`` messages are sent to nobody.
+    private parts that its owner's group may be sent; those of the first ``private_from`` messages are sent to nobody. ``compacted`` says
+    what models see instead of the conversation's beginning, ``compactions`` counts how often that was decided. ``input_tokens`` is what
+    the last call reported, 0 if that is unknown or the prefix changed since.
     ``extensions`` says for each extension where the values stand that it keeps; ``once`` are the keys of guidance that was given.
     """
 
@@ -272,6 +292,9 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     owner_group: str = ""
     private: bool = False
     private_from: int = 0
+    compacted: Compacted | None = None
+    compactions: int = 0
+    input_tokens: int = 0
     grants: tuple[Grant, ...] = ()
     extensions: dict[str, dict[str, int]] = {}
     once: tuple[str, ...] = ()
@@ -488,6 +511,7 @@ def _turn_started(checkpoint: Checkpoint, entry: TurnStarted) -> Checkpoint:
         author=entry.author,
         source=entry.source,
         holds=entry.holds,
+        compacts=entry.compacts,
     )
     return replace(checkpoint, turn=turn, agent=entry.agent, route=checkpoint.route or entry.route)
 
@@ -504,11 +528,11 @@ def _message(checkpoint: Checkpoint, entry: MessageAdded) -> Checkpoint:
             if cut := [item.plan.call for item in turn.tools if item.archived]:
                 # What models see differs from what people see.
                 seen = canonical.short_digest(entry.digest, *cut)
-            turn = replace(turn, operations=(), step=turn.step + 1, ordinal=0)
+            turn = replace(turn, operations=(), step=turn.step + 1, ordinal=0, squeeze="")
         elif turn.unplanned:
             turn = replace(turn, output=entry.seq)
         else:
-            turn = replace(turn, output=entry.seq, completing=True, operations=(), step=turn.step + 1, ordinal=0)
+            turn = replace(turn, output=entry.seq, completing=True, operations=(), step=turn.step + 1, ordinal=0, squeeze="")
     return replace(
         checkpoint,
         revision=chained(checkpoint.revision, entry.digest),
@@ -557,17 +581,24 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
     turn, operation = checkpoint.turn, checkpoint.operation(entry.operation)
     if turn is None or operation is None:
         return checkpoint
-    if operation.plan.kind == "model":
+    if operation.plan.kind in ("model", "compaction"):
         died = entry.failure is not None and entry.failure.code == "crash_loop"
-        if entry.attempt and (entry.usage is not None or entry.partial or entry.status != "failed" or died):
+        if entry.attempt and (entry.usage is not None or entry.partial or entry.finish or entry.status != "failed" or died):
             turn = replace(turn, usage=turn.usage.plus(entry.usage))
             checkpoint = replace(checkpoint, usage=checkpoint.usage.plus(entry.usage))
-        if entry.status == "succeeded":
+        if operation.plan.kind == "compaction":
+            if entry.final and entry.status != "succeeded":
+                left = tuple(item for item in turn.operations if item.id != operation.id)
+                return replace(checkpoint, turn=replace(turn, operations=left, writer=entry.fallback or turn.writer))
+        elif entry.status == "succeeded":
             turn = replace(turn, unplanned=calls_in(entry.parts), answer=entry.seq)
             private = checkpoint.private or any(is_private(part) for part in entry.parts)
-            checkpoint = replace(checkpoint, owner=operation.plan.name, owner_group=entry.group, private=private)
+            used = (entry.usage.input_tokens if entry.usage is not None else None) or 0
+            checkpoint = replace(checkpoint, owner=operation.plan.name, owner_group=entry.group, private=private, input_tokens=used)
         elif entry.fallback:
             turn = replace(turn, fallback=entry.fallback)
+        elif entry.compact:
+            turn = replace(turn, squeeze="wanted")
         checkpoint = replace(checkpoint, turn=turn)
     lost = not entry.final and entry.failure is not None and entry.failure.code == "restart"
     failed = not entry.final and (entry.status == "failed" or (entry.failure is not None and entry.failure.code == "not_done"))
@@ -583,7 +614,7 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
 
 def _end(plan: Plan, entry: OperationEnded | EffectSettled) -> dict[str, Any]:
     """What an operation becomes with its last receipt."""
-    left = Plan(kind=plan.kind, name=plan.name, call=plan.call)
+    left = Plan(kind=plan.kind, name=plan.name, call=plan.call, upto=plan.upto)
     return {"status": "ended", "receipt": entry.seq, "response": entry.digest, "archived": entry.archived, "plan": left}
 
 
@@ -671,8 +702,26 @@ def _route_selected(checkpoint: Checkpoint, entry: RouteSelected) -> Checkpoint:
 
 
 def _prefix_changed(checkpoint: Checkpoint, entry: PrefixChanged) -> Checkpoint:
-    private = checkpoint.private and entry.reason != "model_change"
-    return replace(checkpoint, epoch=entry.epoch, private_from=entry.private_from, private=private)
+    private = entry.private or (checkpoint.private and entry.reason == "rewrite")
+    changed = replace(checkpoint, epoch=entry.epoch, private_from=entry.private_from, private=private, input_tokens=0)
+    turn = checkpoint.turn
+    if entry.reason != "compaction" or turn is None:
+        return changed
+    turn = replace(
+        turn,
+        operations=tuple(item for item in turn.operations if item.plan.kind != "compaction"),
+        completing=turn.compacts,
+        compacts=False,
+        squeeze="done" if turn.squeeze else "",
+    )
+    seen = canonical.short_digest(entry.summary, entry.upto, *(place for kept in entry.kept for place in kept))
+    return replace(
+        changed,
+        context=chained(checkpoint.context, seen),
+        compacted=Compacted(base=entry.seq, upto=entry.upto),
+        compactions=checkpoint.compactions + entry.applied,
+        turn=turn,
+    )
 
 
 def _granted(checkpoint: Checkpoint, entry: GrantGiven) -> Checkpoint:
@@ -683,7 +732,11 @@ def _granted(checkpoint: Checkpoint, entry: GrantGiven) -> Checkpoint:
 
 def _rewritten(checkpoint: Checkpoint, entry: Rewritten) -> Checkpoint:
     laid = Place(base=entry.seq, count=entry.count, tail=entry.tail)
-    return replace(checkpoint, transcript=laid, revision=entry.revision, context=entry.revision)
+    # Notes go on standing for what they summarise, unless that is what was changed.
+    stands = checkpoint.compacted is not None and entry.start >= checkpoint.compacted.upto
+    context = chained(checkpoint.context, entry.revision) if stands else entry.revision
+    compacted = checkpoint.compacted if stands else None
+    return replace(checkpoint, transcript=laid, revision=entry.revision, context=context, compacted=compacted)
 
 
 def _forked(checkpoint: Checkpoint, entry: Forked) -> Checkpoint:

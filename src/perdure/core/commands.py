@@ -17,6 +17,7 @@ __all__ = [
     "Answer",
     "Archive",
     "Command",
+    "Compact",
     "Deliver",
     "Describe",
     "EditMessage",
@@ -107,6 +108,12 @@ class RevokeGrant(Command, frozen=True, kw_only=True):
 
     kind = "revoke_grant"
     grant: str
+
+
+class Compact(Command, frozen=True, kw_only=True):
+    """Let notes stand for the conversation so far, once no turn runs."""
+
+    kind = "compact"
 
 
 class EditMessage(Command, frozen=True, kw_only=True):
@@ -208,6 +215,7 @@ _COMMANDS: tuple[type[Command], ...] = (
     SelectRoute,
     Describe,
     RevokeGrant,
+    Compact,
     EditMessage,
     Withdraw,
     AddNote,

@@ -1,30 +1,46 @@
-"""What models see where that is not what people see: excerpts in place of long results.
+"""What models see where that is not what people see: notes in place of a conversation's beginning, excerpts in place of long results.
 
 All of it follows from the journal, so that a restart finds the same bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from . import canonical
-from .messages import ToolCallResponse
+from .messages import Message, Part, StoredPart, Text, ToolCall, ToolCallResponse
 
 __all__ = [
     "ARCHIVE_LEAST",
+    "NOTES_LIMIT",
+    "NOTES_TOOL",
     "READ_LIMIT",
     "READ_RESULT",
+    "behind_notes",
     "excerpt",
     "handle",
     "handle_of",
+    "is_boundary",
+    "is_kept",
+    "kept_ranges",
+    "notes_in",
+    "notes_message",
+    "retained_from",
     "slice_of",
     "text_of_response",
 ]
 
 READ_RESULT = "read_result"
 """The built-in tool that brings back any part of a result of which a model sees an excerpt."""
+
+NOTES_TOOL = "save_notes"
+"""The one tool that the writer of a compaction's notes is offered."""
+
+NOTES_LIMIT = 21_000
+"""The longest notes that stand for what they summarise (bytes)."""
 
 READ_LIMIT = 10_000
 """The most that one call of `READ_RESULT` brings back (characters)."""
@@ -77,3 +93,58 @@ def slice_of(response: Any, offset: int, length: int) -> dict[str, Any]:
     start = min(max(0, offset), len(text))
     end = min(len(text), start + min(max(1, length), READ_LIMIT))
     return {"text": text[start:end], "offset": start, "end": end, "total": len(text)}
+
+
+def notes_in(parts: Sequence[Part]) -> str:
+    """The notes that a writer saved; empty if it did anything but save one text of at most `NOTES_LIMIT` bytes."""
+    calls = [part for part in parts if isinstance(part, ToolCall) or (isinstance(part, StoredPart) and part.call)]
+    if len(calls) != 1 or not isinstance(calls[0], ToolCall) or calls[0].name != NOTES_TOOL:
+        return ""
+    arguments = calls[0].arguments
+    notes = arguments.get("notes") if isinstance(arguments, dict) else None
+    if not isinstance(notes, str) or not notes.strip() or len(notes.encode()) > NOTES_LIMIT:
+        return ""
+    return notes
+
+
+def notes_message(notes: str) -> Message:
+    """The message that stands for everything that notes summarise."""
+    return Message(role="user", parts=(Text(f"[Notes of the conversation so far; what they summarise is not shown any more]\n\n{notes}"),))
+
+
+def retained_from(messages: Sequence[Message], began: int) -> int:
+    """The index from which no message may be summarised: what people said last in the turn that began at the seq ``began``, and the
+    latest batch of calls of that turn before it."""
+    index = len(messages)
+    while index and messages[index - 1].role == "user" and (messages[index - 1].seq >= began or messages[index - 1].position < 0):
+        index -= 1
+    if index > 1 and messages[index - 1].role == "tool" and messages[index - 1].seq >= began:
+        index -= 2
+    return index
+
+
+def is_boundary(messages: Sequence[Message], index: int) -> bool:
+    """Whether the messages can be cut there: no call stands without its response."""
+    return index == 0 or not messages[index - 1].tool_calls
+
+
+def behind_notes(messages: Sequence[Message], notes: Message, index: int, began: int) -> list[Message]:
+    """What models see once notes stand for the messages before ``index``: those that people said in the running turn are kept."""
+    return [notes, *(message for message in messages[:index] if is_kept(message, began)), *messages[index:]]
+
+
+def kept_ranges(messages: Sequence[Message], index: int, began: int) -> tuple[tuple[int, int], ...]:
+    """The positions [start, stop) that `behind_notes` keeps of what is summarised."""
+    ranges: list[tuple[int, int]] = []
+    for message in messages[:index]:
+        if is_kept(message, began):
+            if ranges and ranges[-1][1] == message.position:
+                ranges[-1] = (ranges[-1][0], message.position + 1)
+            else:
+                ranges.append((message.position, message.position + 1))
+    return tuple(ranges)
+
+
+def is_kept(message: Message, began: int) -> bool:
+    """Whether a message outlives its summary: people said it in the turn that began at the seq ``began``."""
+    return message.role == "user" and message.position >= 0 and message.seq >= began

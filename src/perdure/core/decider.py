@@ -26,8 +26,11 @@ from .reports import (
     ChangeQueue,
     Claimed,
     CommandDone,
+    CompactionAccepted,
+    CompactionPrepared,
     Continue,
     EditTranscript,
+    EndEarly,
     EndTurn,
     Extend,
     Fail,
@@ -46,7 +49,7 @@ from .reports import (
     StopTurn,
     TimePassed,
 )
-from .rules import about, archive, attempts, calls, extensions, queue, requests, routes, transcripts, turns
+from .rules import about, archive, attempts, calls, compaction, extensions, queue, requests, routes, transcripts, turns
 
 __all__ = ["TABLE", "apply", "decide", "impossible", "not_now"]
 
@@ -77,6 +80,9 @@ _ROWS: dict[type, tuple[Rule, Rule, Rule, Rule, Rule]] = {
     StartTools:   (not_now,                not_now,               calls.start_tools,     not_now,               not_now),
     Guarded:      (impossible,             impossible,            calls.guard,           calls.guard,           impossible),
     StepPrepared: (impossible,             turns.prepare_step,    impossible,            impossible,            impossible),
+    CompactionPrepared: (impossible,       compaction.prepare,    impossible,            impossible,            impossible),
+    CompactionAccepted: (impossible,       compaction.accept,     impossible,            impossible,            impossible),
+    EndEarly:     (impossible,             compaction.end_early,  impossible,            impossible,            impossible),
     Reconciled:   (not_now,                not_now,               attempts.reconcile,    not_now,               not_now),
     TimePassed:   (not_now,                requests.pass_time,    requests.pass_time,    requests.pass_time,    requests.pass_time),
     Finish:       (impossible,             impossible,            impossible,            impossible,            turns.finish),

@@ -75,7 +75,7 @@ __all__ = [
     "encode",
 ]
 
-OperationKind: TypeAlias = Literal["model", "tool", "step"]
+OperationKind: TypeAlias = Literal["model", "tool", "compaction", "step"]
 EffectClass: TypeAlias = Literal["pure", "idempotent", "transactional", "external"]
 Status: TypeAlias = Literal["succeeded", "failed", "uncertain", "cancelled"]
 Decision: TypeAlias = Literal["approve", "grant", "deny", "abort", "settle", "retry"]
@@ -136,7 +136,7 @@ class Plan(_Record, frozen=True, kw_only=True):
     """What an operation is, fixed when it is planned.
 
     ``call`` is the id in the tool_call part that asked for it; ``effect_key`` is the digest of what the tool's ``key`` selects, empty if
-    there is no effect to know again.
+    there is no effect to know again. A compaction summarises the messages that stand before the position ``upto``.
     """
 
     kind: OperationKind
@@ -148,6 +148,7 @@ class Plan(_Record, frozen=True, kw_only=True):
     exclusive: bool = False
     reconcile: bool = False
     ask_when_uncertain: bool = False
+    upto: int = 0
     match: EffectMatch | None = None
 
 
@@ -155,6 +156,8 @@ class RequestRecord(_Record, frozen=True, kw_only=True):
     """What a model call saw: references and digests that are enough to print the request again.
 
     ``additions`` is the content that says what an extension made of this one request, empty if nothing.
+    The writer of a compaction's notes saw the context before the position ``upto``, behind the notes in the receipt ``notes`` where an
+    earlier one of the same preparation left them, and ``additions`` behind it.
     """
 
     route: str
@@ -164,15 +167,30 @@ class RequestRecord(_Record, frozen=True, kw_only=True):
     tools: str
     settings: str
     digest: str
+    upto: int | None = None
+    notes: int = 0
     additions: str = ""
 
     @classmethod
     def of(
-        cls, *, route: str, context: str, epoch: int, instructions: str, tools: str, settings: str, additions: str = ""
+        cls,
+        *,
+        route: str,
+        context: str,
+        epoch: int,
+        instructions: str,
+        tools: str,
+        settings: str,
+        upto: int | None = None,
+        notes: int = 0,
+        additions: str = "",
     ) -> RequestRecord:
         """The record of a request; its digest is the same exactly for the same facts."""
-        more = (additions,) if additions else ()
-        digest = canonical.short_digest(route, context, epoch, instructions, tools, settings, *more)
+        facts: list[str | int] = [route, context, epoch, instructions, tools, settings]
+        if upto is not None:
+            facts += [upto, notes]
+        if additions:
+            facts.append(additions)
         return cls(
             route=route,
             context=context,
@@ -180,8 +198,10 @@ class RequestRecord(_Record, frozen=True, kw_only=True):
             instructions=instructions,
             tools=tools,
             settings=settings,
-            digest=digest,
+            upto=upto,
+            notes=notes,
             additions=additions,
+            digest=canonical.short_digest(*facts),
         )
 
 
@@ -243,6 +263,7 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
     Models see only an excerpt of results that are longer than ``archive`` bytes; 0 is no limit. ``holds`` are the moments at which the
     agent's own code has a say before the turn goes on: between the results of a step and the message that tells them, and between the
     decision to end and the end.
+    ``compacts``: no message was accepted, but a wish to compact the context.
     """
 
     kind = "turn_started"
@@ -255,6 +276,7 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
     author: str = ""
     source: Source | None = None
     holds: tuple[Hold, ...] = ()
+    compacts: bool = False
 
     @property
     def turn(self) -> str:
@@ -310,7 +332,8 @@ class OperationEnded(Entry, frozen=True, kw_only=True):
     """A receipt: what an attempt came to. ``final`` says that its operation ended with it; attempt 0 never started.
 
     ``parts`` is a model's answer, or the one response to a tool call. ``partial`` is text that was still being written.
-    ``group`` is that of the route that answered; ``fallback`` is the route that the step goes on with instead. ``archived``: models see
+    ``group`` is that of the route that answered; ``fallback`` is the route that the step goes on with instead. ``compact``: it goes on
+    behind a compaction, since the provider found the request too long. ``archived``: models see
     only an excerpt of the response, from its first appearance on.
     """
 
@@ -329,6 +352,7 @@ class OperationEnded(Entry, frozen=True, kw_only=True):
     model: str = ""
     group: str = ""
     fallback: str = ""
+    compact: bool = False
     archived: bool = False
 
 
@@ -504,12 +528,24 @@ class RouteSelected(Entry, frozen=True, kw_only=True):
 
 
 class PrefixChanged(Entry, frozen=True, kw_only=True):
-    """What models see changed otherwise than by appending. Private parts of messages up to ``private_from`` are sent to nobody any more."""
+    """What models see changed otherwise than by appending. Private parts of messages up to ``private_from`` are sent to nobody any more.
+
+    A compaction left the notes in the receipt ``summary`` of ``operation`` for the messages before the position ``upto``, but for those at
+    the positions in ``kept``. ``applied`` operations summarised it bit by bit; ``answers`` of the model are not shown any more.
+    ``private``: what is still shown holds private parts that its owner's group may be sent.
+    """
 
     kind = "prefix_changed"
     epoch: int
-    reason: Literal["model_change", "rewrite"]
+    reason: Literal["model_change", "rewrite", "compaction"]
     private_from: int
+    private: bool = False
+    operation: str = ""
+    summary: int = 0
+    upto: int = 0
+    kept: tuple[tuple[int, int], ...] = ()
+    applied: int = 0
+    answers: int = 0
 
 
 class GrantGiven(Entry, frozen=True, kw_only=True):

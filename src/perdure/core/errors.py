@@ -12,6 +12,7 @@ __all__ = [
     "AuthenticationFailed",
     "CapacityExceeded",
     "CheckpointTooLarge",
+    "ContextTooLong",
     "CoordinationError",
     "CutThroughCall",
     "DefinitionChanged",
@@ -440,6 +441,12 @@ class ProviderRefused(ProviderError):
     """The provider rejects the request itself; the same request can't succeed."""
 
     code = "provider_refused"
+
+
+class ContextTooLong(ProviderRefused):
+    """The provider says that the request has more tokens than its model takes."""
+
+    code = "context_too_long"
 
 
 class AuthenticationFailed(ProviderRefused):

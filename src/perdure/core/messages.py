@@ -220,10 +220,10 @@ def measured(part: Part) -> tuple[str, int]:
     return canonical.digest(data), len(data)
 
 
-def set_aside(part: Part) -> tuple[Part, bytes | None]:
-    """The part as the journal holds it and, where it is too long to stand there, the bytes for the blob store."""
+def set_aside(part: Part, limit: int = INLINE_LIMIT) -> tuple[Part, bytes | None]:
+    """The part as the journal holds it and, where it has more than ``limit`` bytes, those for the blob store."""
     data = canonical.encode(part)
-    if len(data) <= INLINE_LIMIT:
+    if len(data) <= limit:
         return part, None
     call, name = (part.id, part.name) if isinstance(part, ToolCall) else ("", "")
     return StoredPart(digest=canonical.digest(data), size=len(data), private=isinstance(part, Private), call=call, name=name), data

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .commands import EditMessage, PostMessage, RedactContent, ReportResult, RestoreRevision, RewriteSpan, RunCommand, Withdraw
+from .commands import Compact, EditMessage, PostMessage, RedactContent, ReportResult, RestoreRevision, RewriteSpan, RunCommand, Withdraw
 from .entries import EffectMatch, Failure, Hold, Limits, MessageAdded, OperationEnded, Plan, RedactedRow, RequestRecord, Status, TurnEnding
 from .messages import Part
 from .transcript import Transcript
@@ -20,8 +20,11 @@ __all__ = [
     "ChangeQueue",
     "Claimed",
     "CommandDone",
+    "CompactionAccepted",
+    "CompactionPrepared",
     "Continue",
     "EditTranscript",
+    "EndEarly",
     "EndTurn",
     "Extend",
     "Fail",
@@ -60,9 +63,9 @@ class Claimed(_Command, frozen=True, kw_only=True):
 
 
 class Accept(_Command, frozen=True, kw_only=True):
-    """A message is at its boundary: begin a turn with it, or let it steer the running one."""
+    """A message is at its boundary: begin a turn with it, or let it steer the running one. A wish to compact begins a turn too."""
 
-    post: PostMessage
+    post: PostMessage | Compact
     agent: str
     definition: str
     route: str = ""
@@ -81,8 +84,8 @@ class AttemptEnded(_Command, frozen=True, kw_only=True):
     """A started attempt came to its end. ``final`` False: another attempt is to follow, or its tool knows what happened.
 
     ``retry_after`` (ms) is the provider's hint; ``retryable`` says that the same request may succeed later. ``fallback`` is the route that
-    may answer instead once this one is given up. ``estranged``: the route of the last accepted output is none any more, so this one got
-    nothing that was private to it, of whatever group it is.
+    may answer instead once this one is given up; ``compact`` that a shorter request may do. ``estranged``: the route of the last accepted
+    output is none any more, so this one got nothing that was private to it, of whatever group it is.
     """
 
     operation: str
@@ -95,6 +98,7 @@ class AttemptEnded(_Command, frozen=True, kw_only=True):
     group: str = ""
     estranged: bool = False
     fallback: str = ""
+    compact: bool = False
     failure: Failure | None = None
     partial: str = ""
     final: bool = True
@@ -148,6 +152,28 @@ class StepPrepared(_Command, frozen=True, kw_only=True):
 
     request: RequestRecord
     fence: int
+
+
+class CompactionPrepared(_Command, frozen=True, kw_only=True):
+    """The request for notes is built that are to stand for the messages before the position ``upto``."""
+
+    request: RequestRecord
+    upto: int
+    fence: int
+
+
+class CompactionAccepted(_Command, frozen=True, kw_only=True):
+    """Nothing speaks against the notes any more: models see them from now on, and what is told of in `PrefixChanged`."""
+
+    kept: tuple[tuple[int, int], ...]
+    answers: int
+    private: bool
+
+
+class EndEarly(_Command, frozen=True, kw_only=True):
+    """The turn completes before its model is called, and says why."""
+
+    reason: str
 
 
 class Reconciled(_Command, frozen=True, kw_only=True):

@@ -44,7 +44,8 @@ class Anthropic(RemoteModel):
 
     ``client`` is an ``anthropic.AsyncAnthropic`` of your own; otherwise one is opened at the first call, with ``api_key`` or
     ``ANTHROPIC_API_KEY`` or what else the package finds, ``base_url`` or ``ANTHROPIC_BASE_URL``, and ``timeout`` in seconds (the
-    package's own if None). ``streaming=False`` is for endpoints that can't stream.
+    package's own if None). ``streaming=False`` is for endpoints that can't stream. ``window`` is how many tokens a request may have
+    (200,000 if None), ``count`` a tokenizer: a function from text to tokens.
     """
 
     _package = "anthropic"
@@ -52,6 +53,7 @@ class Anthropic(RemoteModel):
     _key_variables = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
     _path = "/v1/messages"
     _prefix = "anthropic"
+    _window = 200_000
 
     def __init__(
         self,
@@ -121,7 +123,10 @@ def render(
         body["temperature"] = settings.temperature
     if request.tools:
         body["tools"] = [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in request.tools]
-        choice = _tool_choice(settings.tool_choice, settings.parallel_tool_calls)
+        # The API refuses to be told which tool to call while the model thinks.
+        thinks = thinking is not None and thinking.get("type") != "disabled"
+        wanted = None if thinks and settings.tool_choice not in ("auto", "none") else settings.tool_choice
+        choice = _tool_choice(wanted, settings.parallel_tool_calls)
         if choice:
             body["tool_choice"] = choice
     if cache:

@@ -10,9 +10,10 @@ import msgspec
 from ..core.messages import Message, Part
 from ..core.usage import Usage
 
-__all__ = ["Delta", "Finish", "Model", "ModelOutput", "ModelRequest", "ModelSettings", "ReasoningDelta", "TextDelta", "ToolSpec"]
+__all__ = ["Delta", "Finish", "Model", "ModelOutput", "ModelRequest", "ModelSettings", "Purpose", "ReasoningDelta", "TextDelta", "ToolSpec"]
 
 Finish: TypeAlias = Literal["stop", "tool_calls", "length", "refusal"]
+Purpose: TypeAlias = Literal["answer", "notes"]
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +38,8 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one call depends on. ``step`` counts the turn's model calls from 0; a repeated attempt has the same step.
 
-    Parts are whole here: what the journal set aside is back in place. ``Private`` parts of other groups are not in it.
+    Parts are whole here: what the journal set aside is back in place. ``Private`` parts of other groups are not in it. ``before`` counts
+    the answers that it doesn't hold any more. For the ``purpose`` *notes* the answer is one call that saves them.
     """
 
     instructions: str
@@ -47,11 +49,14 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     route: str = ""
     step: int = 0
     session_id: str = ""
+    purpose: Purpose = "answer"
+    before: int = 0
 
     @property
     def answers(self) -> int:
-        """How many answers it already holds: the position in a conversation, whichever process asks. It takes as long as they are many."""
-        return sum(message.role == "assistant" for message in self.messages)
+        """How many answers came before it, shown or not: the position in a conversation, whichever process asks. It takes as long as those
+        that are shown are many."""
+        return self.before + sum(message.role == "assistant" for message in self.messages)
 
 
 class TextDelta(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +93,8 @@ class ModelOutput(msgspec.Struct, frozen=True, kw_only=True):
 class Model(Protocol):
     """Something that answers requests.
 
-    ``name`` is its route's name. Routes of one ``group`` understand each other's private reasoning.
+    ``name`` is its route's name. Routes of one ``group`` understand each other's private reasoning. It may say how many tokens a request
+    may have (``window``, an int or None), and count them itself (``count``, a function from text to tokens, or None).
     """
 
     @property

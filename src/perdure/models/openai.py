@@ -54,7 +54,8 @@ class OpenAIResponses(_OpenAI):
     ``client`` is an ``openai.AsyncOpenAI`` of your own; otherwise one is opened at the first call, with ``api_key`` or
     ``OPENAI_API_KEY``, ``base_url`` or ``OPENAI_BASE_URL``, and ``timeout`` in seconds (the package's own if None).
     ``reasoning_summary`` asks for readable reasoning. ``encrypted_reasoning=False`` is for models that don't reason, which refuse
-    requests that ask for it. ``streaming=False`` is for endpoints that can't stream.
+    requests that ask for it. ``streaming=False`` is for endpoints that can't stream. ``window`` is how many tokens a request may have,
+    ``count`` a tokenizer: a function from text to tokens (`perdure.models.tokens.openai_tokens` makes one).
     """
 
     _path = "/responses"

@@ -13,7 +13,7 @@ import os
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from importlib import import_module
@@ -24,6 +24,7 @@ import msgspec
 from ..core import canonical
 from ..core.errors import (
     AuthenticationFailed,
+    ContextTooLong,
     InvalidModelOutput,
     MissingExtra,
     MissingKey,
@@ -46,6 +47,17 @@ GRACE = 5.0
 
 _QUOTA = frozenset(
     {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "organization_on_hold", "ramp_limit_exceeded"}
+)
+_TOO_LONG = frozenset({"context_length_exceeded", "model_context_window_exceeded"})
+_UNSAID = frozenset(
+    {"", "400", "413", "invalid_request_error", "BadRequestError", "bad_request", "exceed_context_size_error", "request_too_large"}
+)
+_LENGTH_PHRASES = (
+    "prompt is too long",
+    "maximum context length",
+    "exceeds the context window",
+    "exceed context limit",
+    "exceeds the available context size",
 )
 _SECRET = re.compile(r"\b(?:sk|pk|rk|gsk|xai)-[\w*.…-]+|\b[Bb]earer\s+\S+")
 _SAID_LIMIT = 500
@@ -81,6 +93,8 @@ class Connection(TypedDict, total=False):
     base_url: str | None
     timeout: float | None
     streaming: bool
+    window: int | None
+    count: Callable[[str], int] | None
 
 
 class RemoteModel(ABC):
@@ -92,6 +106,7 @@ class RemoteModel(ABC):
     _path: ClassVar[str]
     _prefix: ClassVar[str]
     _options: ClassVar[dict[str, Any]] = {}
+    _window: ClassVar[int | None] = None
 
     def __init__(
         self,
@@ -104,6 +119,8 @@ class RemoteModel(ABC):
         base_url: str | None = None,
         timeout: float | None = None,
         streaming: bool = True,
+        window: int | None = None,
+        count: Callable[[str], int] | None = None,
     ) -> None:
         if not model or not isinstance(model, str):
             raise UsageError("a model needs the name by which its provider knows it")
@@ -118,6 +135,10 @@ class RemoteModel(ABC):
         self._base_url = base_url
         self._timeout = timeout
         self._streaming = streaming
+        if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
+            raise UsageError(f"window={window!r} is no number of tokens", hint="at least 1")
+        self.window = window or self._window
+        self.count = count
         self._own: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -295,6 +316,8 @@ class RemoteModel(ABC):
             return ProviderRefused(message, hint="the account has no quota left: see its billing page", **facts)
         if status in (401, 403):
             return AuthenticationFailed(message, hint=f"check {self._key_variables[0]}", **facts)
+        if code in _TOO_LONG or (status in (400, 413) and code in _UNSAID and _says_too_long(said)):
+            return ContextTooLong(message, hint="compaction=Compaction(…) makes notes of what is old, Router(windows=…) says when", **facts)
         if status == 429:
             return RateLimited(message, retry_after=retry_after, **facts)
         if status in (408, 409, 499) or status >= 500:
@@ -330,6 +353,12 @@ def _shown(output: ModelOutput) -> Iterable[Delta]:
                 yield TextDelta(text=part.content)
             case Reasoning():
                 yield ReasoningDelta(text=part.content)
+
+
+def _says_too_long(said: str) -> bool:
+    """Whether a provider that has no code for it refuses a request for its length. Only words that can't mean a limit of the answer."""
+    words = said.lower()
+    return any(phrase in words for phrase in _LENGTH_PHRASES)
 
 
 def _error_object(body: Any) -> Mapping[str, Any]:

@@ -15,10 +15,13 @@ class Router:
     """Models by route name. The first is the default; ``fallback`` are routes to try, in order, when a provider gives up.
 
     Routes whose models have the same ``group`` understand each other's private reasoning; which they are is a fact of the models, never
-    of the names. Names like ``"openai:gpt-5.6-sol"`` are resolved when first used. Raises `UsageError` if it can't work.
+    of the names. Names like ``"openai:gpt-5.6-sol"`` are resolved when first used. ``windows`` says how many tokens a route's requests may
+    have, where its model doesn't know or more is wanted than it says. Raises `UsageError` if it can't work.
     """
 
-    def __init__(self, routes: Mapping[str, str | Model], *, fallback: Sequence[str] = ()) -> None:
+    def __init__(
+        self, routes: Mapping[str, str | Model], *, fallback: Sequence[str] = (), windows: Mapping[str, int] | None = None
+    ) -> None:
         if not routes or not all(isinstance(name, str) and name.strip() for name in routes):
             raise UsageError("a router needs routes with names", hint='Router({"fast": "openai:…", "deep": "anthropic:…"})')
         self._routes = dict(routes)
@@ -28,6 +31,12 @@ class Router:
         for name in self.fallback:
             if name not in self._routes:
                 raise UsageError(f"the fallback {name!r} is no route", hint=f"known are {', '.join(self._routes)}")
+        self._windows = dict(windows or {})
+        for name, window in self._windows.items():
+            if name not in self._routes:
+                raise UsageError(f"the window of {name!r} belongs to no route", hint=f"known are {', '.join(self._routes)}")
+            if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+                raise UsageError(f"the window of {name!r} is {window!r}", hint="tokens, at least 1")
 
     @classmethod
     def only(cls, model: Model | str) -> Router:
@@ -72,6 +81,11 @@ class Router:
         if name not in self._models:
             self._models[name] = resolve(self._routes[name])
         return self._models[name]
+
+    def window(self, name: str) -> int | None:
+        """How many tokens a request of a route may have; None if nobody said so."""
+        declared = self._windows.get(name) or getattr(self.model(name), "window", None)
+        return declared if isinstance(declared, int) else None
 
     def check(self) -> None:
         """Whether the default route could be used from here. Raises `MissingExtra` or `MissingKey`; asks no provider."""

@@ -9,12 +9,13 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
+from ..core.context import NOTES_TOOL
 from ..core.errors import UsageError
 from ..core.messages import Part, Private, Reasoning, Text, ToolCall
 from ..core.usage import Usage
 from .base import Delta, Finish, ModelOutput, ModelRequest, ReasoningDelta, TextDelta
 
-__all__ = ["FunctionModel", "Reply", "ScriptedModel", "Step"]
+__all__ = ["FunctionModel", "Reply", "ScriptedModel", "Step", "saved"]
 
 CHUNKS = 3
 """Into how many deltas the text of a `Reply` is cut, so that whoever listens meets more than one."""
@@ -47,14 +48,25 @@ class FunctionModel:
     ``fn(request)`` returns a `Reply` or a text; it may be ``async``, or an async generator that yields texts and deltas as they come
     and a `Reply` last. (A last `Reply` without text takes the text that was streamed.) What ``fn`` raises reaches the caller as it
     is. A plain function runs in the event loop and should not block. Cancellation is raised inside ``fn`` where it awaits.
+    ``window`` is how many tokens a request may have, ``count`` counts those of a text; both only matter to who prepares requests.
     """
 
-    def __init__(self, fn: Function, *, name: str = "function", group: str | None = None) -> None:
+    def __init__(
+        self,
+        fn: Function,
+        *,
+        name: str = "function",
+        group: str | None = None,
+        window: int | None = None,
+        count: Callable[[str], int] | None = None,
+    ) -> None:
         if not callable(fn):
             raise UsageError(f"a FunctionModel needs a function, not a {type(fn).__name__}")
         self._fn = fn
         self._name = name
         self._group = name if group is None else group
+        self.window = window
+        self.count = count
 
     @property
     def name(self) -> str:
@@ -114,25 +126,50 @@ class ScriptedModel(FunctionModel):
     A step is a `Reply`, a text, an exception that is raised, or a function of the request. The step is found by counting the
     assistant messages of the request and nothing is remembered, so a new process goes on where the old one was, a repeated attempt
     plays the same step, and one model serves any number of sessions. Raises `UsageError` when the script is at its end.
+
+    ``notes`` is what it answers, in each place, when it is asked for notes of the conversation: a step. A text is saved as the notes.
     """
 
-    def __init__(self, steps: Iterable[Step], *, name: str = "scripted", group: str | None = None) -> None:
-        super().__init__(self._play, name=name, group=group)
+    def __init__(
+        self,
+        steps: Iterable[Step],
+        *,
+        name: str = "scripted",
+        group: str | None = None,
+        window: int | None = None,
+        count: Callable[[str], int] | None = None,
+        notes: Step = "What was said so far.",
+    ) -> None:
+        super().__init__(self._play, name=name, group=group, window=window, count=count)
+        self._notes = notes
         self._steps: tuple[Step, ...] = (steps,) if isinstance(steps, str) else tuple(steps)
 
     def _play(self, request: ModelRequest) -> Answer | Awaitable[Answer]:
+        if request.purpose == "notes":
+            return self._step(saved(self._notes), request)
         position = request.answers
         if position >= len(self._steps):
             raise UsageError(
                 f"the script has {len(self._steps)} steps, and step {position + 1} was asked for",
                 hint="add a step, or look why the agent went on",
             )
-        step = self._steps[position]
+        return self._step(self._steps[position], request)
+
+    @staticmethod
+    def _step(step: Step, request: ModelRequest) -> Answer | Awaitable[Answer]:
         if isinstance(step, Exception):
             raise step
         if isinstance(step, Reply | str):
             return step
         return step(request)
+
+
+def saved(step: Step) -> Step:
+    """Notes as the call that saves them, where a text was written for them."""
+    reply = Reply(step) if isinstance(step, str) else step
+    if isinstance(reply, Reply) and reply.text and not reply.tool_calls:
+        return msgspec.structs.replace(reply, text="", tool_calls=[ToolCall(NOTES_TOOL, {"notes": reply.text})])
+    return step
 
 
 def _reply(value: Any) -> Reply:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import overload
+from typing import NamedTuple, overload
 
 import msgspec
 
-from ..core.context import excerpt, handle
-from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, OperationEnded, ResponseReference
+from ..core.context import behind_notes, excerpt, handle, notes_in, notes_message
+from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, OperationEnded, PrefixChanged, ResponseReference
 from ..core.errors import StoreCorrupt
 from ..core.journal import Sealed, open_entry
 from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, ToolCallResponse, decode_part, shown
+from ..models.estimate import Estimate
 from ..store.base import Store
 
-__all__ = ["CONTEXT_KINDS", "Context", "Fetch", "Prefix", "note_message", "resolve_parts", "stored_content"]
+__all__ = ["CONTEXT_KINDS", "Context", "Fetch", "Prefix", "Shown", "note_message", "resolve_parts", "stored_content"]
 
 CONTEXT_KINDS = ("message", "note_added", "operation_ended", "effect_settled")
 """The entries that messages are made of."""
@@ -66,6 +68,54 @@ class Prefix(Sequence[Message]):
         return islice(self._messages, self._length)
 
 
+class Shown(NamedTuple):
+    """Messages as models see them. ``places`` are their positions; a note has that of the message that follows it, a summary -1.
+
+    ``before`` counts the answers that are not among them any more.
+    """
+
+    messages: list[Message]
+    places: list[int]
+    before: int
+
+
+class _Mark(NamedTuple):
+    """What was committed."""
+
+    messages: list[Message]
+    length: int
+    places: list[int]
+    notes: tuple[tuple[Message, int], ...]
+    taken: int
+    latest: Message | None
+    before: int
+
+
+class _Sizes:
+    """Running sums of what messages take, for the latest few ways to ask."""
+
+    KEPT = 2
+
+    def __init__(self) -> None:
+        self._known: list[tuple[list[Message], Estimate, str | None, int, list[int]]] = []
+
+    def of(self, messages: list[Message], estimate: Estimate, group: str | None, private_from: int) -> list[int]:
+        known = next((item for item in self._known if item[0] is messages and item[1:4] == (estimate, group, private_from)), None)
+        if known is None:
+            known = (messages, estimate, group, private_from, [0])
+            self._known = [known, *self._known[: self.KEPT - 1]]
+        sums = known[4]
+        for message in islice(messages, len(sums) - 1, None):
+            sums.append(sums[-1] + estimate.message(message, group if message.position >= private_from else None))
+        return sums
+
+    def cut(self, messages: list[Message], length: int) -> None:
+        """Only the first ``length`` messages are still what they were."""
+        for known in self._known:
+            if known[0] is messages:
+                del known[4][length + 1 :]
+
+
 class Context:
     """Messages resolved from entries. `add` takes entries that a commit is about to hold; `accept` keeps them, `forget` drops them.
 
@@ -75,14 +125,42 @@ class Context:
     def __init__(self, fetch: Fetch, *, for_models: bool = False) -> None:
         self._fetch = fetch
         self._for_models = for_models
-        self._archived: set[int] = set()
+        self._reset()
+
+    def _reset(self) -> None:
         self._messages: list[Message] = []
+        self._places: list[int] = []
         self._receipts: dict[int, tuple[Part, ...]] = {}
-        self._notes: list[Message] = []
+        self._archived: set[int] = set()
+        self._written: dict[int, str] = {}
+        self._notes: list[tuple[Message, int]] = []
         self._inserted: list[int] = []
         self._foreign: set[str] = set()
         self._count = 0
-        self._mark: tuple[int, tuple[Message, ...], int] = (0, (), 0)
+        self._last = -1
+        self._latest: Message | None = None
+        self.before = 0
+        self._sizes = _Sizes()
+        self._mark = _Mark(self._messages, 0, self._places, (), 0, None, 0)
+
+    @property
+    def shown(self) -> Shown:
+        """The messages now, and what else is known of them."""
+        return Shown(self._messages, self._places, self.before)
+
+    async def begin(self, change: PrefixChanged, summary: Entry, kept: Sequence[Entry], latest: Sequence[Entry]) -> None:
+        """Start anew behind a compaction. ``kept`` are the messages that it kept, ``latest`` is the turn's latest answer."""
+        self._reset()
+        contents = await self._contents(_set_aside([*kept, *latest]))
+        self._messages.append(notes_message(notes_in(getattr(summary, "parts", ()))))
+        self._places.append(-1)
+        self._take(kept, contents)
+        for entry in latest:
+            if isinstance(entry, MessageAdded):
+                self._latest = self._message(entry, contents)
+            else:
+                self._take([entry], contents)
+        self._count, self._last, self.before = change.upto, change.upto - 1, change.answers
 
     async def add(self, entries: Sequence[Entry]) -> None:
         """Take the messages in further entries, in journal order."""
@@ -114,76 +192,123 @@ class Context:
             match entry:
                 case OperationEnded() | EffectSettled():
                     self._receipts[entry.seq] = _whole(entry.parts, contents)
+                    if self._for_models and (notes := notes_in(entry.parts)):
+                        # They may be accepted much later; only the latest ones ever are.
+                        self._written = {**dict(list(self._written.items())[-1:]), entry.seq: notes}
                     if entry.archived and self._for_models:
                         self._archived.add(entry.seq)
                 case MessageAdded():
                     message = self._message(entry, contents)
                     self._append(shown(message) if self._for_models else message)
                 case NoteAdded():
-                    self._note(note_message(entry.text, seq=entry.seq, at=entry.at), before=bool(entry.extension))
+                    self._note(note_message(entry.text, seq=entry.seq, at=entry.at), entry.number, before=bool(entry.extension))
+                case PrefixChanged(reason="compaction") if self._for_models:
+                    self._compact(entry)
 
     def accept(self) -> None:
         """What was added is committed."""
-        self._mark = (len(self._messages), tuple(self._notes), self._count)
         self._inserted.clear()
+        self._mark = _Mark(self._messages, len(self._messages), self._places, tuple(self._notes), self._count, self._latest, self.before)
         if not (self._messages and self._messages[-1].tool_calls):
             self._receipts.clear()
             self._archived.clear()
 
     def forget(self) -> None:
         """Forget what was added since the last `accept`: its commit failed."""
+        mark = self._mark
+        self._messages, self._places = mark.messages, mark.places
         for index in reversed(self._inserted):
             del self._messages[index]
+            del self._places[index]
+            self._sizes.cut(self._messages, index)
         self._inserted.clear()
-        del self._messages[self._mark[0] :]
-        self._notes = list(self._mark[1])
-        self._count = self._mark[2]
+        del self._messages[mark.length :]
+        del self._places[mark.length :]
+        self._notes = list(mark.notes)
+        self._count, self._last, self._latest, self.before = mark.taken, mark.taken - 1, mark.latest, mark.before
+        self._sizes.cut(mark.messages, mark.length)
 
     def check(self, number: int) -> None:
         """Raises `StoreCorrupt` unless exactly the first ``number`` messages were read."""
-        last = next((message.position for message in reversed(self._messages) if message.position >= 0), -1)
-        if (self._count, last) != (number, number - 1):
+        if (self._count, self._last) != (number, number - 1):
             raise StoreCorrupt(f"the journal doesn't hold the {number} messages that its session has", hint="run `perdure verify`")
 
     def call(self, identity: str) -> ToolCall:
         """A call of the latest answer."""
-        latest = next(message for message in reversed(self._messages) if message.role == "assistant")
-        return next(call for call in latest.tool_calls if call.id == identity)
+        calls = self._latest.tool_calls if self._latest is not None else ()
+        return next(call for call in calls if call.id == identity)
 
     def answer_since(self, seq: int) -> str:
         """The text of the latest answer after an entry, empty if there is none."""
-        return next((message.text for message in reversed(self._messages) if message.role == "assistant" and message.seq > seq), "")
+        return self._latest.text if self._latest is not None and self._latest.seq > seq else ""
 
-    def view(self, group: str | None, private_from: int = 0) -> Sequence[Message]:
+    def view(self, group: str | None, private_from: int = 0, shown: Shown | None = None, stop: int | None = None) -> Sequence[Message]:
         """The messages for a route of ``group``: nobody else's private parts, and none of the first ``private_from`` messages.
 
-        ``None`` is a route that may be sent nobody's.
+        ``None`` is a route that may be sent nobody's. ``shown`` are other messages than those of now, ``stop`` how many of them.
         """
+        messages = self._messages if shown is None else shown.messages
+        stop = len(messages) if stop is None else stop
         if self._foreign <= {group} and not private_from:
-            return Prefix(self._messages, len(self._messages))
-        return [_without_private(message, group if message.position >= private_from else None) for message in self._messages]
+            return Prefix(messages, stop)
+        return [_without_private(message, group if message.position >= private_from else None) for message in islice(messages, stop)]
+
+    def sizes(self, estimate: Estimate, group: str | None, private_from: int = 0, shown: Shown | None = None) -> list[int]:
+        """For every beginning of the messages what it takes, in units of ``estimate``; the first is that of none. It costs what is new."""
+        messages = self._messages if shown is None else shown.messages
+        return self._sizes.of(messages, estimate, group, private_from)
+
+    def behind(self, notes: str, upto: int, began: int) -> Shown:
+        """What models would see with notes in place of the messages before the position ``upto``."""
+        index = bisect_left(self._places, upto)
+        messages = behind_notes(self._messages, notes_message(notes), index, began)
+        kept = len(messages) - (len(self._messages) - index) - 1
+        places = [-1, *(message.position for message in messages[1 : kept + 1]), *self._places[index:]]
+        gone = sum(message.role == "assistant" for message in self._messages[:index])
+        return Shown(messages, places, self.before + gone)
+
+    def _compact(self, change: PrefixChanged) -> None:
+        index = bisect_left(self._places, change.upto)
+        try:
+            notes = notes_message(self._written[change.summary])
+        except KeyError:
+            raise StoreCorrupt(f"entry {change.summary}, which holds notes, is missing", hint="run `perdure verify`") from None
+        ranges = [range(*kept) for kept in change.kept]
+        kept = [message for message in self._messages[:index] if any(message.position in positions for positions in ranges)]
+        # A list that a request still holds must not change.
+        self._places = [-1, *(message.position for message in kept), *self._places[index:]]
+        self._messages = [notes, *kept, *self._messages[index:]]
+        self.before = change.answers
 
     def _append(self, message: Message) -> None:
         self._messages.append(message)
+        self._places.append(message.position)
+        if message.role == "assistant":
+            self._latest = message
         self._count += 1
+        self._last = message.position
         for part in message.parts:
             if isinstance(part, Private):
                 self._foreign.add(part.group)
         self._place_notes()
 
-    def _note(self, note: Message, *, before: bool) -> None:
+    def _note(self, note: Message, place: int, *, before: bool) -> None:
         """A note comes last, but never between a call and its response; ``before``: it stands before the open calls, not after them."""
         if before and self._messages and self._messages[-1].tool_calls:
-            self._inserted.append(len(self._messages) - 1)
-            self._messages.insert(len(self._messages) - 1, note)
+            index = len(self._messages) - 1
+            self._inserted.append(index)
+            self._messages.insert(index, note)
+            self._places.insert(index, self._places[index])
+            self._sizes.cut(self._messages, index)
             return
-        self._notes.append(note)
+        self._notes.append((note, place))
         self._place_notes()
 
     def _place_notes(self) -> None:
         """A note never stands between a call and its response."""
         if self._notes and not (self._messages and self._messages[-1].tool_calls):
-            self._messages.extend(self._notes)
+            self._messages.extend(note for note, _ in self._notes)
+            self._places.extend(place for _, place in self._notes)
             self._notes.clear()
 
     def _message(self, entry: MessageAdded, contents: dict[str, bytes]) -> Message:

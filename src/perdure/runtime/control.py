@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..core import commands
-from ..core.commands import Command, EditMessage, PostMessage, ReportResult, Withdraw
+from ..core.commands import Command, Compact, EditMessage, PostMessage, ReportResult, Withdraw
 from ..core.entries import TurnCompleted, TurnEnded
 from ..core.errors import StoreCorrupt
 from ..core.reports import ChangeQueue, Promote
@@ -18,7 +18,7 @@ __all__ = ["decode_row", "is_control", "promote_steers", "take_control"]
 
 def is_control(row: InboxRow) -> bool:
     """Whether a submission goes with the next commit, rather than waiting for its boundary."""
-    return row.kind != PostMessage.kind
+    return row.kind not in (PostMessage.kind, Compact.kind)
 
 
 def decode_row(row: InboxRow) -> Command:

@@ -19,12 +19,14 @@ from ..agent.definition import compatible, describe, difference
 from ..agent.middleware import Continue, Reject, Stop
 from ..core import canonical, commands, reports
 from ..core import checkpoint as checkpoints
-from ..core.checkpoint import Checkpoint, Operation, Turn, phase, reviewing
-from ..core.commands import Interrupt, PostMessage, ReportResult, RunCommand, SelectRoute
+from ..core.checkpoint import Checkpoint, Compacted, Operation, Turn, phase, reviewing
+from ..core.commands import Compact, Interrupt, PostMessage, ReportResult, RunCommand, SelectRoute
 from ..core.entries import (
+    Entry,
     Failure,
     Metadata,
     OperationStarted,
+    PrefixChanged,
     RequestRecord,
     SessionChanged,
     TurnEnded,
@@ -47,6 +49,7 @@ from ..core.reports import (
     AttemptEnded,
     Claimed,
     CommandDone,
+    EndEarly,
     EndTurn,
     Fail,
     Finish,
@@ -57,7 +60,7 @@ from ..core.reports import (
     StopTurn,
     TimePassed,
 )
-from ..models.base import Delta, ModelRequest
+from ..models.base import Delta
 from ..models.router import Router
 from ..store.base import Claim, Commit, Committed, Held, InboxMoved, InboxRow, Loaded, NoSession, Stale, StoredBlob
 from .about import read_metadata
@@ -69,6 +72,7 @@ from .excerpts import read_archived
 from .hooks import Additions, Fault, Hooks, Said
 from .ledger import Ledger
 from .perform import Outcome, Performer
+from .prepare import Preparation, Prepared, content
 from .steps import Steps
 from .work import Work
 
@@ -121,12 +125,7 @@ class Driver:
         self.checkpoint = Checkpoint()
         self.held = False
         self._definition = describe(agent)
-        self._described = _content(canonical.encode(self._definition))
-        self._shown = (
-            _content(agent.prompt.encode(), "text/plain"),
-            _content(canonical.encode(agent.specs)),
-            _content(canonical.encode(agent.settings)),
-        )
+        self._described = content(canonical.encode(self._definition))
         self._context = Context(self._blob, for_models=True)
         self._noted = Metadata()
         self._read_to = 0
@@ -139,6 +138,7 @@ class Driver:
         self._taken = 0
         self.ledger = Ledger(self.store)
         self._calls = Calls(session_id, agent, self._context, self._blob)
+        self._preparation = Preparation(agent, self.router, self._context, self.ledger, session_id, self._keep)
         self._performer = Performer(
             session_id=session_id,
             store_id=self.store.store_id,
@@ -429,11 +429,32 @@ class Driver:
         assert self.head is not None
         no, version = self.head.row.no, self.head.row.version
         if self._read_to < version:
+            compacted = self.checkpoint.compacted
+            if compacted is not None and self._read_to < compacted.base:
+                await self._begin_behind(no, compacted)
             await self._read_up_to(no, version)
             self._context.check(self.checkpoint.number)
             self._context.accept()
             self._read_to = version
         await self.ledger.load()
+
+    async def _begin_behind(self, no: int, compacted: Compacted) -> None:
+        """Read what stands for the conversation's beginning, however long that is, and nothing else of it."""
+        change = await self.ledger.entry(compacted.base)
+        if not isinstance(change, PrefixChanged):
+            raise StoreCorrupt(f"entry {compacted.base}, where the context begins, is none of a compaction", hint="run `perdure verify`")
+        kept: list[Entry] = []
+        for start, stop in change.kept:
+            first, last = await self.store.seek(no, start + 1), await self.store.seek(no, stop)
+            if first is not None and last is not None:
+                kept += map(open_entry, await self.store.entries(no, after=first - 1, before=last + 1, kinds=("message",)))
+        latest: list[Entry] = []
+        turn = self.checkpoint.turn
+        if turn is not None and turn.output:
+            answer = await self.ledger.entry(turn.output)
+            latest = [await self.ledger.entry(getattr(answer, "receipt", 0)), answer]
+        await self._context.begin(change, await self.ledger.entry(change.summary), kept, latest)
+        self._read_to = await self.store.seek(no, change.upto) or 0
 
     async def _read_up_to(self, no: int, version: int) -> None:
         """Page by page; the next is fetched while one is opened."""
@@ -619,11 +640,11 @@ class Driver:
                 if not await self._calls.start(batch, self.ledger, fence):
                     return
             elif where == "model" and turn is not None and not self._stopping:
-                running = turn.model
-                if running is not None and (running.status == "started" or running.not_before > batch.now):
+                open_calls = [item for item in (*turn.compactions, turn.model) if item is not None]
+                if any(item.status == "started" or item.not_before > batch.now for item in open_calls):
                     return
                 await self._sync(batch)
-                if not await self._prepare_step(batch, fence) or phase(batch.checkpoint) == "model":
+                if not await self._prepare(batch, fence):
                     return
             else:
                 return
@@ -631,6 +652,9 @@ class Driver:
     def _deliver_steers(self, batch: Batch) -> bool:
         """Let steers join the turn. False: whether one does is not known yet."""
         turn = batch.checkpoint.turn
+        if turn is not None and (turn.compacts or turn.compactions):
+            # What is being summarised doesn't change; steers come right behind the notes.
+            return True
         if turn is None or turn.ending or self._hooks.about(turn.id):
             # What the agent's own code is asked about now is not to change under it; steers come right after.
             return True
@@ -643,7 +667,7 @@ class Driver:
             return True
         taken = False
         for post in self._due_posts(batch):
-            if post.deliver != "steer":
+            if not isinstance(post, PostMessage) or post.deliver != "steer":
                 continue
             said = self._submitted(batch, post)
             if said is None:
@@ -691,15 +715,15 @@ class Driver:
             return False
         return batch.take(post, accept)
 
-    def _commanded_before(self, batch: Batch, post: PostMessage) -> bool:
+    def _commanded_before(self, batch: Batch, post: PostMessage | Compact) -> bool:
         """Whether a command that was sent before a message is still to be carried out."""
         arrival = next(row.arrival for row in self._rows if row.submission_id == post.submission)
         waiting = (row for row in self._rows if row.kind == RunCommand.kind and row.submission_id not in batch.consumed)
         return any(row.arrival < arrival for row in waiting)
 
-    def _submitted(self, batch: Batch, post: PostMessage) -> Said | None:
+    def _submitted(self, batch: Batch, post: PostMessage | Compact) -> Said | None:
         """What the agent's own code says of a message at its boundary. None: nothing yet."""
-        if not self._hooks.has("message_submit"):
+        if not isinstance(post, PostMessage) or not self._hooks.has("message_submit"):
             return NOTHING_SAID
         turn = batch.checkpoint.turn
         key = ("message_submit", post.submission, commands.digest(post), f"in {turn.id}" if turn is not None else "")
@@ -784,15 +808,15 @@ class Driver:
         if self.given_route is not None:
             batch.apply(RouteGiven(route=self.given_route, at=batch.now))
 
-    def _due_posts(self, batch: Batch) -> Iterator[PostMessage]:
-        """The messages that wait and may be delivered now, by arrival."""
+    def _due_posts(self, batch: Batch) -> Iterator[PostMessage | Compact]:
+        """The messages that wait and may be delivered now, by arrival. A wish to compact waits like one."""
         for row in self._rows:
             if not is_control(row) and row.submission_id not in batch.consumed and self._is_due(row, batch.now):
                 post = decode_row(row)
-                assert isinstance(post, PostMessage)
+                assert isinstance(post, PostMessage | Compact)
                 yield post
 
-    def _accept(self, post: PostMessage, now: int) -> Accept:
+    def _accept(self, post: PostMessage | Compact, now: int) -> Accept:
         return Accept(
             post=post,
             agent=self.agent.name,
@@ -804,11 +828,6 @@ class Driver:
             at=now,
         )
 
-    def _route(self, checkpoint: Checkpoint) -> str:
-        """The route of the next model call."""
-        turn = checkpoint.turn
-        return (turn.fallback if turn is not None else "") or self.router.saved(checkpoint.route)
-
     def _check_route(self) -> None:
         """A session goes on with the route that was chosen for it, or not at all."""
         checkpoint = self.checkpoint
@@ -816,72 +835,97 @@ class Driver:
             return
         if not checkpoint.route and (checkpoint.turns or checkpoint.turn is not None):
             raise MissingRoute("saved session has no model route", hint="give route=, or select one with sessions.select_route(…)")
-        self.router.model(self._route(checkpoint))
+        self.router.model(self._preparation.route(checkpoint))
 
-    async def _prepare_step(self, batch: Batch, fence: int) -> bool:
-        """Start the step's model call. False: what it is to say is not known yet."""
+    async def _prepare(self, batch: Batch, fence: int) -> bool:
+        """Decide the next thing on the way to the step's model call. False: what somebody is to say is not known yet."""
+        prepared = await self._preparation.prepare(batch)
+        match prepared.then:
+            case "write":
+                if prepared.begins and not await self._stopped_by_hook(batch, "before_compaction", prepared):
+                    return False
+                if batch.checkpoint.turn is not None and phase(batch.checkpoint) == "model":
+                    await self._preparation.write(batch, fence, prepared.upto)
+            case "accept":
+                if not await self._stopped_by_hook(batch, "after_compaction", prepared):
+                    return False
+                if batch.checkpoint.turn is not None and phase(batch.checkpoint) == "model":
+                    return await self._use(batch, fence, prepared)
+            case "start":
+                return await self._prepare_step(batch, fence)
+        self._work.requests = self._preparation.asked
+        return True
+
+    async def _stopped_by_hook(self, batch: Batch, when: Literal["before_compaction", "after_compaction"], prepared: Prepared) -> bool:
+        """Let the agent's own code say that the turn ends here. False: it has not said anything yet."""
+        if not self._hooks.has(when):
+            return True
+        turn = batch.draft.turn
+        key = (when, turn.id, turn.step, prepared.upto, len(turn.compactions))
+        said = self._hooks.ask(key, partial(self._hooks.compaction, when, batch.checkpoint))
+        if said is None:
+            return False
+        if said.fault is not None:
+            self._fail(batch, said.fault.failure)
+        elif self._extend(batch, said) and isinstance(said.value, Stop):
+            if prepared.then == "accept":
+                self._preparation.accept(batch, prepared)
+            # What was accepted by hand has completed its turn already.
+            if phase(batch.checkpoint) == "model":
+                batch.apply(EndEarly(reason=said.value.reason, at=batch.now))
+        return True
+
+    async def _use(self, batch: Batch, fence: int, prepared: Prepared) -> bool:
+        """Let models see notes. Where the agent's own code has a say in the request that uses them, only once it has said it."""
+        if batch.draft.turn.compacts or not self._hooks.has("before_model", "model_request"):
+            self._preparation.accept(batch, prepared)
+            return True
+        return await self._prepare_step(batch, fence, prepared)
+
+    async def _prepare_step(self, batch: Batch, fence: int, behind: Prepared | None = None) -> bool:
+        """Start the step's model call, ``behind`` notes that nothing has accepted yet. False: what it is to say is not known yet."""
         additions: Additions | None = None
         if self._hooks.has("before_model", "model_request"):
             running = batch.draft.turn.model
             record = await self._record_of(running) if running is not None else None
-            if record is not None and (record.context, record.epoch) == (batch.checkpoint.context, batch.checkpoint.epoch):
+            now = (batch.checkpoint.context, batch.checkpoint.epoch)
+            if behind is None and record is not None and (record.context, record.epoch) == now:
                 # The same request once more: what was said about it counts.
                 additions = Additions.of(await self._blob(record.additions)) if record.additions else None
             else:
-                said = self._asked_about_request(batch)
+                said = self._asked_about_request(batch, behind)
                 if said is None:
                     return False
                 if said.fault is not None:
                     self._fail(batch, said.fault.failure)
                     return True
-                if not self._extend(batch, said):
-                    return True
                 if isinstance(said.value, Stop):
-                    batch.apply(StopTurn(reason=said.value.reason, extension=said.extension, at=batch.now))
+                    if self._extend(batch, said):
+                        batch.apply(StopTurn(reason=said.value.reason, extension=said.extension, at=batch.now))
+                    return True
+                if behind is not None:
+                    self._preparation.accept(batch, behind)
+                if not self._extend(batch, said):
                     return True
                 await self._sync(batch)
                 additions = said.value
-        self._keep(batch, *self._shown)
-        content = _content(additions.data) if additions is not None else None
-        if content is not None:
-            self._keep(batch, content)
-        instructions, tools, settings = (shown.digest for shown in self._shown)
-        checkpoint = batch.checkpoint
-        record = RequestRecord.of(
-            route=self._route(checkpoint),
-            context=checkpoint.context,
-            epoch=checkpoint.epoch,
-            instructions=instructions,
-            tools=tools,
-            settings=settings,
-            additions=content.digest if content is not None else "",
-        )
-        request = self._request(batch)
+        said_of_it = content(additions.data) if additions is not None else None
+        if said_of_it is not None:
+            self._keep(batch, said_of_it)
+        record = self._preparation.record(batch, said_of_it.digest if said_of_it is not None else "")
+        request = self._preparation.request(batch)
         batch.apply(StepPrepared(request=record, fence=fence, at=batch.now))
         if batch.checkpoint.turn is not None and (operation := batch.checkpoint.turn.model) is not None:
-            self._work.requests = {operation.id: request if additions is None else additions.request(request)}
+            asked = request if additions is None else additions.request(request)
+            self._work.requests = {operation.id: self._preparation.asks(batch, asked)}
             self._sent = (operation.id, record)
         return True
 
-    def _request(self, batch: Batch) -> ModelRequest:
-        """The request that the context makes."""
-        agent, checkpoint = self.agent, batch.checkpoint
-        route = self._route(checkpoint)
-        group = self.router.model(route).group
-        return ModelRequest(
-            instructions=agent.prompt,
-            messages=self._context.view(group if self.router.knows(checkpoint.owner) else None, checkpoint.private_from),
-            tools=agent.specs,
-            settings=agent.settings,
-            route=route,
-            step=batch.draft.turn.step,
-            session_id=self.session_id,
-        )
-
-    def _asked_about_request(self, batch: Batch) -> Said | None:
+    def _asked_about_request(self, batch: Batch, behind: Prepared | None) -> Said | None:
         turn = batch.draft.turn
-        key = ("before_model", turn.id, turn.step, batch.checkpoint.context, batch.checkpoint.epoch)
-        return self._hooks.ask(key, partial(self._hooks.prepare, batch.checkpoint, self._request(batch)))
+        key = ("before_model", turn.id, turn.step, batch.checkpoint.context, batch.checkpoint.epoch, len(turn.compactions))
+        request = self._preparation.request(batch, behind.shown if behind is not None else None)
+        return self._hooks.ask(key, partial(self._hooks.prepare, batch.checkpoint, request))
 
     async def _record_of(self, operation: Operation) -> RequestRecord | None:
         """What an attempt of a model call that failed was asked."""
@@ -1123,10 +1167,6 @@ def _middleware_error(fault: Fault) -> MiddlewareError:
     return MiddlewareError(
         fault.words, hint="nothing was changed; resume the session when it is mended", middleware=fault.extension, hook=fault.hook
     )
-
-
-def _content(data: bytes, media_type: str = "application/json") -> StoredBlob:
-    return StoredBlob(digest=canonical.digest(data), media_type=media_type, data=data)
 
 
 def _stuck(session_id: str) -> SessionStuck:

@@ -15,10 +15,11 @@ import msgspec
 from ..agent import Agent
 from ..core import canonical
 from ..core.checkpoint import CALLS_LIMIT, Operation, Turn
+from ..core.context import NOTES_LIMIT
 from ..core.entries import Failure, Identity
 from ..core.errors import InvalidModelOutput, LimitExceeded, NotCanonical, PerdureError, ProviderError, StoreError
 from ..core.ids import idempotency_key
-from ..core.messages import Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, set_aside
+from ..core.messages import INLINE_LIMIT, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, set_aside
 from ..core.reports import AttemptEnded, Fail, Reconciled
 from ..core.usage import Usage
 from ..core.words import said, words
@@ -57,12 +58,15 @@ Late: TypeAlias = Callable[[str, int, Any, bool], None]
 _log = logging.getLogger("perdure.runtime")
 
 
-def keep_parts(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], tuple[StoredBlob, ...]]:
-    """Parts as the journal holds them, and what is set aside. Raises `LimitExceeded` beyond `OUTPUT_LIMIT`."""
+def keep_parts(parts: tuple[Part, ...], *, calls: int = INLINE_LIMIT) -> tuple[tuple[Part, ...], tuple[StoredBlob, ...]]:
+    """Parts as the journal holds them, and what is set aside. Raises `LimitExceeded` beyond `OUTPUT_LIMIT`.
+
+    ``calls`` is how many bytes of a call stand in the journal itself.
+    """
     kept: list[Part] = []
     blobs: list[StoredBlob] = []
     for part in parts:
-        short, data = set_aside(part)
+        short, data = set_aside(part, calls if isinstance(part, ToolCall) else INLINE_LIMIT)
         kept.append(short)
         if data is not None:
             blobs.append(StoredBlob(digest=canonical.digest(data), media_type="application/json", data=data))
@@ -103,7 +107,9 @@ class Performer:
         written: list[str] = []
         try:
             output = await self._stream(operation, model, request, written)
-            parts, blobs = keep_parts(_checked(output))
+            # Notes stand in their receipt, whatever escapes they take there.
+            calls = 8 * NOTES_LIMIT if operation.plan.kind == "compaction" else INLINE_LIMIT
+            parts, blobs = keep_parts(_checked(output), calls=calls)
             group = _plain(model.group, "the group of a model")
         except asyncio.CancelledError:
             if asked_to_stop():
@@ -159,6 +165,9 @@ class Performer:
                     continue
                 if not isinstance(item, TextDelta | ReasoningDelta) or not isinstance(item.text, str):
                     raise InvalidModelOutput("the model's stream holds something that is neither text nor an answer")
+                if operation.plan.kind == "compaction":
+                    # Nobody is spoken to.
+                    continue
                 if isinstance(item, TextDelta):
                     written.append(item.text)
                 text = whole[type(item)](item.text)
@@ -189,7 +198,7 @@ class Performer:
         if operation.status == "unknown":
             return Reconciled(operation=operation.id, outcome="unknown", at=self._clock.now()), ()
         failure = Failure(code=error.code if isinstance(error, PerdureError) else "unexpected", message=words(error))
-        if operation.plan.kind == "model":
+        if operation.plan.kind in ("model", "compaction"):
             return self._model_ended(operation, "failed", failure, []), ()
         if operation.plan.effect == "external":
             return self.stopped(operation, failure), ()

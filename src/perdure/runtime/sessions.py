@@ -18,6 +18,7 @@ from ..core.commands import (
     Answer,
     Archive,
     Command,
+    Compact,
     Deliver,
     Describe,
     EditMessage,
@@ -451,7 +452,7 @@ class Sessions:
                 actor=command.actor,
                 digest=commands.digest_of(command.kind, body),
                 body=body,
-                urgent=command.kind != PostMessage.kind,
+                urgent=command.kind not in (PostMessage.kind, Compact.kind),
                 owner=self._owner,
                 blobs=blobs,
                 create=create,
@@ -570,6 +571,14 @@ class Sessions:
             await self.describe(session_id, metadata=metadata)
             info = msgspec.structs.replace(await self.info(session_id), metadata=metadata)
         return info
+
+    async def compact(self, session_id: str, *, submission: str | None = None, actor: str = "") -> Submission:
+        """Let notes stand for the conversation so far, for models; what people see stays. Durable when this returns.
+
+        It waits for a running turn's end, and is a turn of its own: `result` says what became of it. Raises `SessionNotFound`,
+        `QueueFull` and `SubmissionConflict`.
+        """
+        return await self._send(session_id, _checked(Compact(submission=_submission_id(submission), actor=actor)))
 
     async def edit(self, session_id: str, message: str, content: Input, *, submission: str | None = None, actor: str = "") -> Submission:
         """Give a waiting message another content, by its submission id; its place stays. Refused, in the journal, once it was delivered."""

@@ -14,6 +14,7 @@ from ..core.commands import (
     Answer,
     Archive,
     Command,
+    Compact,
     Describe,
     EditMessage,
     Interrupt,
@@ -25,6 +26,7 @@ from ..core.commands import (
     SelectRoute,
     Withdraw,
 )
+from ..core.context import notes_in
 from ..core.entries import (
     TERMINALS,
     ApprovalRequested,
@@ -41,6 +43,7 @@ from ..core.entries import (
     OperationEnded,
     OperationPlanned,
     OperationStarted,
+    PrefixChanged,
     QueueChanged,
     Rebased,
     Redacted,
@@ -136,6 +139,8 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
             yield from _started(before, turn, entry)
         case OperationEnded() if turn is not None:
             yield from _ended(turn, turn.operation(entry.operation), entry)
+        case PrefixChanged(reason="compaction"):
+            yield from _compacted(before, turn, entry)
         case EffectSettled():
             digest, size = measured(entry.parts[0])
             item = before.operation(entry.operation)
@@ -200,10 +205,12 @@ def _started(before: Checkpoint, turn: Turn, entry: OperationStarted) -> Iterato
     if plan is not None and (plan.kind == "step") != ("/" in entry.operation):
         yield "only what extensions do outside has an id with the name of it"
     request = entry.request
-    if plan is not None and plan.kind == "model":
+    if plan is not None and plan.kind in ("model", "compaction"):
         if request is None:
             yield "a model call says nothing about its request"
             return
+        if (request.upto or 0) != plan.upto or (request.upto is None) != (plan.kind == "model"):
+            yield "the request is not about the messages that its operation summarises"
         facts = {name: getattr(request, name) for name in RequestRecord.__struct_fields__ if name != "digest"}
         if RequestRecord.of(**facts) != request or plan.arguments != request.digest:
             yield "the request's digest is not that of its parts"
@@ -217,7 +224,9 @@ def _ended(turn: Turn, operation: Operation | None, entry: OperationEnded) -> It
         return
     if entry.attempt not in (0, operation.attempt):
         yield f"attempt {entry.attempt} of {entry.operation} was not running"
-    if operation.plan.kind == "model":
+    if operation.plan.kind in ("model", "compaction"):
+        if operation.plan.kind == "compaction" and entry.status == "succeeded" and not notes_in(entry.parts):
+            yield "the writer of notes saved none"
         digest = digest_of("assistant", map(part_digest, visible(entry.parts))) if entry.status == "succeeded" else ""
     else:
         digest, size = measured(entry.parts[0]) if entry.parts else ("", 0)
@@ -225,6 +234,24 @@ def _ended(turn: Turn, operation: Operation | None, entry: OperationEnded) -> It
             yield "whether models see all of its result doesn't follow from its length"
     if entry.digest != digest:
         yield "the digest is not that of its result"
+
+
+def _compacted(before: Checkpoint, turn: Turn | None, entry: PrefixChanged) -> Iterator[str]:
+    written = turn.compactions if turn is not None else ()
+    if not written or any(item.status != "ended" for item in written):
+        yield "no notes were written for it"
+        return
+    last = written[-1]
+    if (entry.operation, entry.summary, entry.upto, entry.applied) != (last.id, last.receipt, last.plan.upto, len(written)):
+        yield f"it says of the compaction {last.id} what is not so"
+    if (entry.epoch, entry.private_from) != (before.epoch + 1, before.private_from):
+        yield "it changes more than the beginning"
+    begun = before.compacted.upto if before.compacted is not None else 0
+    if not begun < entry.upto <= before.messages:
+        yield f"it summarises the messages before {entry.upto}, of {before.messages} from {begun} on"
+    places = [place for kept in entry.kept for place in kept]
+    if places != sorted(set(places)) or (places and places[-1] > entry.upto):
+        yield "what it keeps is not what it summarises"
 
 
 def _opened(operation: Operation | None, entry: RequestOpened) -> Iterator[str]:
@@ -306,6 +333,9 @@ def _commands(row: InboxRow, first: Entry, second: Entry | None) -> Iterator[Com
                     result=response.response if settles and isinstance(response, ToolCallResponse) else None,
                     is_error=settles and isinstance(response, ToolCallResponse) and response.is_error,
                 )
+        case Compact.kind:
+            if isinstance(first, TurnStarted) and first.compacts and (first.submission, first.author) == (row.submission_id, row.actor):
+                yield Compact()
         case SelectRoute.kind:
             if isinstance(first, RouteSelected) and (first.submission, first.actor) == (row.submission_id, row.actor):
                 yield SelectRoute(route=first.route)

@@ -13,15 +13,15 @@ from ..agent import Agent
 from ..core.checkpoint import Checkpoint, Operation, due
 from ..core.context import READ_RESULT
 from ..core.entries import Failure
-from ..core.errors import StoreError
+from ..core.errors import ContextTooLong, StoreError
 from ..core.messages import StoredPart, ToolCallResponse, decode_part
 from ..core.reports import AttemptEnded, Reconciled
 from ..core.rules.endings import NOT_EXECUTED
-from ..models.base import ModelRequest
 from ..models.router import Router
 from .calls import Calls
 from .ledger import Ledger
 from .perform import Outcome, Performer, asked_to_stop
+from .prepare import Asked
 
 __all__ = ["Work"]
 
@@ -63,7 +63,7 @@ class Work:
     ) -> None:
         self.reports: list[Outcome] = []
         self.error: StoreError | None = None
-        self.requests: dict[str, ModelRequest] = {}
+        self.requests: dict[str, Asked] = {}
         self._agent = agent
         self._router = router
         self._performer = performer
@@ -119,8 +119,12 @@ class Work:
 
     async def _perform(self, item: Operation) -> Outcome:
         name = item.plan.name
-        if item.plan.kind == "model":
-            return await self._performer.model(item, self._router.model(name), self.requests[item.id], self._router.after(name))
+        if item.plan.kind in ("model", "compaction"):
+            asked = self.requests[item.id]
+            report, blobs = await self._performer.model(item, self._router.model(name), asked.request, asked.fallback)
+            if asked.compact and isinstance(report, AttemptEnded) and report.failure and report.failure.code == ContextTooLong.code:
+                report = msgspec.structs.replace(report, compact=True)
+            return report, blobs
         tool = self._agent.tool(name)
         if tool is None:
             failure = Failure(code="unknown_tool", message=f"there is no tool {name!r} any more")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..core.messages import ToolCall
-from ..models.scripted import FunctionModel, Reply, Step
+from ..models.scripted import FunctionModel, Reply, Step, saved
 from ..tools.context import ToolContext
 from ..tools.tool import ToolError
 
@@ -104,13 +104,16 @@ class World:
         """Let those go on who wait for it."""
         self._reached.setdefault(name, asyncio.Event()).set()
 
-    def model(self, steps: list[Step], *, name: str = "scripted") -> FunctionModel:
+    def model(
+        self, steps: list[Step], *, name: str = "scripted", notes: Step = "What was said so far.", window: int | None = None
+    ) -> FunctionModel:
         """A model that plays a script, as `ScriptedModel` does, and can be killed before it answers and in the middle of the stream."""
 
         async def play(request: ModelRequest) -> AsyncIterator[Delta | Reply | str]:
-            position = request.answers
-            await self.point("model", str(position), "before")
-            step: Any = steps[position]
+            writes = request.purpose == "notes"
+            position = "notes" if writes else str(request.answers)
+            await self.point("model", position, "before")
+            step: Any = saved(notes) if writes else steps[request.answers]
             if isinstance(step, Exception):
                 raise step
             if not isinstance(step, Reply | str):
@@ -120,12 +123,12 @@ class World:
             reply = Reply(step) if isinstance(step, str) else step
             if reply.text:
                 yield reply.text[: len(reply.text) // 2]
-            await self.point("model", str(position), "within")
+            await self.point("model", position, "within")
             if reply.text:
                 yield reply.text[len(reply.text) // 2 :]
             yield reply
 
-        return FunctionModel(play, name=name)
+        return FunctionModel(play, name=name, window=window)
 
 
 def call(name: str, **arguments: Any) -> ToolCall:

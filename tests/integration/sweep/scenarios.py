@@ -230,6 +230,58 @@ def archived_result() -> Scenario:
     return Scenario(name="archived result", agent=agent, script=one_question, commits=6, sends=1)
 
 
+def compaction_in_a_turn() -> Scenario:
+    """Notes are written between two steps; a steer comes meanwhile, and a tool that ran before is not run again."""
+
+    def agent(world: World) -> Agent:
+        def notes(request: ModelRequest) -> Reply:
+            return asks(call("save_notes", notes=f"notes of {len(request.messages)}"))
+
+        steps = [
+            asks(call("charge", cents=1), text="word " * 600),
+            asks(call("charge", cents=2), text="word " * 600),
+            asks(call("look", place="x"), text="word " * 600),
+            says("Done."),
+        ]
+        model = world.model(steps, notes=notes, window=3_000)
+        return Agent("a", model=model, tools=[charging(world), looking(world)])
+
+    return Scenario(name="compaction in a turn", agent=agent, script=one_question, sends=1)
+
+
+def compaction_bit_by_bit() -> Scenario:
+    """A wide model leaves a long conversation to a narrow one, which can't read it at once."""
+
+    def agent(world: World) -> Agent:
+        wide = world.model([says("word " * 900)] * 4, name="wide", window=100_000)
+        narrow = world.model([says("unused")] * 4 + [says("Here I am."), says("Still here.")], name="narrow", window=3_000)
+        return Agent("a", model=Router({"wide": wide, "narrow": narrow}, windows={"wide": 3_500}))
+
+    async def script(life: Life) -> None:
+        for number in range(4):
+            await life.run(f"question {number}", submission=f"m{number}")
+        await life.runtime.sessions.select_route("s", "narrow", submission="route-1")
+        await life.run("and you?", submission="m4")
+        await life.run("still?", submission="m5")
+
+    return Scenario(name="compaction at a route change, bit by bit", agent=agent, script=script)
+
+
+def compacted_by_hand() -> Scenario:
+    def agent(world: World) -> Agent:
+        return Agent("a", model=world.model([says("One."), says("Two."), says("Three.")]))
+
+    async def script(life: Life) -> None:
+        await life.run("one", submission="m1")
+        await life.run("two", submission="m2")
+        async with life.runtime.session("s", life.agent):
+            await life.runtime.sessions.compact("s", submission="c1")
+            await life.settled("m1", "m2", "c1")
+        await life.run("three", submission="m3")
+
+    return Scenario(name="compacted by hand", agent=agent, script=script)
+
+
 # --------------------------------------------------------------------------------------------------------------- approvals
 
 
@@ -1054,4 +1106,7 @@ ALL: tuple[Callable[[], Scenario], ...] = (
     hooked,
     lambda: outside("idempotent"),
     lambda: outside("external"),
+    compaction_in_a_turn,
+    compaction_bit_by_bit,
+    compacted_by_hand,
 )

@@ -20,6 +20,8 @@ from perdure.core.reports import (
     AttemptEnded,
     CallsPlanned,
     Claimed,
+    CompactionAccepted,
+    CompactionPrepared,
     Finish,
     PlannedCall,
     Reconciled,
@@ -100,6 +102,26 @@ class Story:
         running = self.operation(self.running_model.id)
         report = {"status": "succeeded", "usage": SPENT if parts else None} | facts
         return self.do(AttemptEnded(operation=running.id, attempt=running.attempt, parts=parts, at=self.now(), **report))
+
+    def notes_asked(self, digest: str = "notes", upto: int = 2) -> CompactionPrepared:
+        return CompactionPrepared(request=request(digest), upto=upto, fence=self.fence, at=self.now())
+
+    def notes_end(self, *parts: Part, status: Any = "succeeded", **facts: Any) -> AttemptEnded:
+        turn = self.checkpoint.turn
+        assert turn is not None
+        running = turn.compactions[-1]
+        return AttemptEnded(
+            operation=running.id,
+            attempt=running.attempt,
+            status=status,
+            parts=parts,
+            finish="stop" if parts else "",
+            at=self.now(),
+            **facts,
+        )
+
+    def notes_accepted(self) -> CompactionAccepted:
+        return CompactionAccepted(kept=((2, 3),), answers=1, private=False, at=self.now())
 
     def plans(self, *calls: PlannedCall) -> list[Entry]:
         return self.do(CallsPlanned(calls=calls, fence=self.fence, at=self.now()))
@@ -218,6 +240,36 @@ def backing_off() -> Story:
     story = model()
     story.model_ends(status="failed", retryable=True, failure=Failure(code="rate_limited"))
     return story
+
+
+def outgrown() -> Story:
+    """A second turn before its model call, with one answer to summarise."""
+    story = Story()
+    story.says()
+    story.steps()
+    story.model_ends(Text(content="hello"))
+    story.do(Finish(at=story.now()))
+    story.says("and now?", submission="m2")
+    return story
+
+
+def writing() -> Story:
+    """Notes are being written."""
+    story = outgrown()
+    story.do(story.notes_asked())
+    return story
+
+
+def noted() -> Story:
+    """Notes were written, and nothing has accepted them yet."""
+    story = writing()
+    story.do(story.notes_end(saved("notes")))
+    return story
+
+
+def saved(notes: Any, name: str = "save_notes") -> ToolCall:
+    """A writer's call that saves notes."""
+    return ToolCall(name, {"notes": notes}, id="n1")
 
 
 def unplanned(*calls: ToolCall) -> Story:

@@ -51,8 +51,11 @@ from perdure.core.reports import (
     ChangeQueue,
     Claimed,
     CommandDone,
+    CompactionAccepted,
+    CompactionPrepared,
     Continue,
     EditTranscript,
+    EndEarly,
     EndTurn,
     Extend,
     Fail,
@@ -264,6 +267,12 @@ def reconciled(outcome: Any = "done", identity: str = "t2.0.1") -> Tell:
 
 def late(s: Story) -> TimePassed:
     return TimePassed(at=s.at + 1_000_000)
+
+
+def writer_backs_off() -> Story:
+    told = story.writing()
+    told.do(told.notes_end(status="failed", failure=Failure(code="down"), retryable=True))
+    return told
 
 
 def finish(s: Story) -> Finish:
@@ -588,6 +597,47 @@ cell(StepPrepared, "tools", "tools come first", story.tools, prepare(), IMPOSSIB
 cell(StepPrepared, "waiting", "requests come first", story.waiting, prepare(), IMPOSSIBLE)
 cell(StepPrepared, "completing", "the model ended", story.completing, prepare(), IMPOSSIBLE)
 
+cell(CompactionPrepared, "idle", "no turn", story.idle, lambda s: s.notes_asked(), IMPOSSIBLE)
+cell(CompactionPrepared, "model", "the writing starts", story.outgrown, lambda s: s.notes_asked(), ["operation_started t8.0.0#1"])
+cell(CompactionPrepared, "model", "it runs already", story.writing, lambda s: s.notes_asked("other"), NOTHING)
+cell(CompactionPrepared, "model", "the next bit", story.noted, lambda s: s.notes_asked("other"), ["operation_started t8.0.1#1"])
+cell(CompactionPrepared, "model", "the next attempt", writer_backs_off, lambda s: s.notes_asked(), ["operation_started t8.0.0#2"])
+cell(CompactionPrepared, "model", "another request", writer_backs_off, lambda s: s.notes_asked("other"),
+     ["operation_ended t8.0.0#0 cancelled (request_changed)", "operation_started t8.0.1#1"])
+cell(CompactionPrepared, "tools", "tools come first", story.tools, lambda s: s.notes_asked(), IMPOSSIBLE)
+cell(CompactionPrepared, "waiting", "requests come first", story.waiting, lambda s: s.notes_asked(), IMPOSSIBLE)
+cell(CompactionPrepared, "completing", "the model ended", story.completing, lambda s: s.notes_asked(), IMPOSSIBLE)
+
+cell(CompactionAccepted, "idle", "no turn", story.idle, lambda s: s.notes_accepted(), IMPOSSIBLE)
+cell(CompactionAccepted, "model", "models see them from now on", story.noted, lambda s: s.notes_accepted(),
+     ["prefix_changed epoch 1 private_from 0"])
+cell(CompactionAccepted, "model", "none are written", story.outgrown, lambda s: s.notes_accepted(), NOTHING)
+cell(CompactionAccepted, "model", "they are being written", story.writing, lambda s: s.notes_accepted(), NOTHING)
+cell(CompactionAccepted, "tools", "tools come first", story.tools, lambda s: s.notes_accepted(), IMPOSSIBLE)
+cell(CompactionAccepted, "waiting", "requests come first", story.waiting, lambda s: s.notes_accepted(), IMPOSSIBLE)
+cell(CompactionAccepted, "completing", "the model ended", story.completing, lambda s: s.notes_accepted(), IMPOSSIBLE)
+
+cell(AttemptEnded, "model", "notes are written", story.writing, lambda s: s.notes_end(story.saved("notes")),
+     ["operation_ended t8.0.0#1 succeeded"])
+cell(AttemptEnded, "model", "notes say nothing", story.writing, lambda s: s.notes_end(story.saved(" ")),
+     ["operation_ended t8.0.0#1 failed (invalid_notes)", "turn_failed t8 (invalid_notes)"])
+cell(AttemptEnded, "model", "another tool was called", story.writing, lambda s: s.notes_end(story.saved("notes", "refund")),
+     ["operation_ended t8.0.0#1 failed (invalid_notes)", "turn_failed t8 (invalid_notes)"])
+cell(AttemptEnded, "model", "the writer's route gives up for another", story.writing,
+     lambda s: s.notes_end(status="failed", failure=Failure(code="no"), fallback="b"), ["operation_ended t8.0.0#1 failed (no)"])
+cell(AttemptEnded, "model", "nobody can write notes", story.writing,
+     lambda s: s.notes_end(status="failed", failure=Failure(code="no")),
+     ["operation_ended t8.0.0#1 failed (no)", "turn_failed t8 (no)"])
+cell(AttemptEnded, "model", "the request is too long, and may be shorter", story.model,
+     ended("t2.0.0", status="failed", failure=Failure(code="context_too_long"), compact=True),
+     ["operation_ended t2.0.0#1 failed (context_too_long)"])
+
+cell(EndEarly, "idle", "no turn", story.idle, lambda s: EndEarly(reason="enough", at=s.now()), IMPOSSIBLE)
+cell(EndEarly, "model", "no model is called", story.before_model, lambda s: EndEarly(reason="enough", at=s.now()), ["turn_completed t2"])
+cell(EndEarly, "tools", "tools come first", story.tools, lambda s: EndEarly(reason="enough", at=s.now()), IMPOSSIBLE)
+cell(EndEarly, "waiting", "requests come first", story.waiting, lambda s: EndEarly(reason="enough", at=s.now()), IMPOSSIBLE)
+cell(EndEarly, "completing", "the model ended", story.completing, lambda s: EndEarly(reason="enough", at=s.now()), IMPOSSIBLE)
+
 cell(Reconciled, "idle", "nobody waits for it", story.idle, reconciled("unknown"), NOTHING)
 cell(Reconciled, "model", "nobody waits for it", story.model, reconciled("unknown"), NOTHING)
 cell(Reconciled, "tools", "done", story.unknown, reconciled(), ["operation_ended t2.0.1#1 succeeded 'found'", "message tool → 9"])
@@ -750,6 +800,8 @@ for command, when in {
     Guarded: lambda s: Guarded(operation="t2.0.1", match=EffectMatch(operation="t2.0.1", seq=8, state="uncertain"), reason="", deadline=0,
                                at=s.now()),
     StepPrepared: lambda s: StepPrepared(request=story.request(), fence=1, at=s.now()),
+    CompactionPrepared: lambda s: s.notes_asked(), CompactionAccepted: lambda s: s.notes_accepted(),
+    EndEarly: lambda s: EndEarly(reason="", at=s.now()),
     Reconciled: lambda s: Reconciled(operation="t2.0.1", outcome="done", at=s.now()),
 }.items():
     cell(command, "archived", "refused", story.archived, when, Refusal(SessionArchived))

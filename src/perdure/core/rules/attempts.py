@@ -11,6 +11,7 @@ from ..entries import Failure, MessageAdded, NoteAdded, OperationEnded, RequestC
 from ..errors import StaleRequest
 from ..messages import ToolCallResponse, digest_of, part_digest, visible
 from ..reports import AttemptEnded, Reconciled, Report
+from . import compaction
 from .endings import (
     CRASH_LOOP,
     NOT_EXECUTED,
@@ -49,6 +50,8 @@ def end_attempt(draft: Draft, command: AttemptEnded) -> None:
         _end_model_attempt(draft, operation, command)
     elif operation.plan.kind == "step":
         end_call(draft, operation, command.at, command.status, command.parts, final=command.final, failure=command.failure)
+    elif operation.plan.kind == "compaction":
+        compaction.end_attempt(draft, operation, command, _retry_at(operation, command))
     else:
         _end_tool_attempt(draft, operation, command)
 
@@ -71,9 +74,10 @@ def _end_model_attempt(draft: Draft, operation: Operation, command: AttemptEnded
         digest = digest_of("assistant", map(part_digest, visible(command.parts)))
         receipt = draft.write(replace(ended, digest=digest), command.at)
         draft.write(MessageAdded(role="assistant", digest=digest, receipt=receipt), command.at)
-    elif command.status == "failed" and command.retryable and operation.failures + 1 < ATTEMPTS:
-        retry_at = command.at + retry_delay(operation.failures + 1, command.retry_after)
+    elif command.status == "failed" and (retry_at := _retry_at(operation, command)) is not None:
         draft.write(replace(ended, final=False, retry_at=retry_at), command.at)
+    elif command.status == "failed" and command.compact and not draft.turn.squeeze:
+        draft.write(replace(ended, compact=True), command.at)
     elif command.status == "failed" and command.fallback:
         draft.write(replace(ended, fallback=command.fallback), command.at)
     elif command.status == "failed":
@@ -81,6 +85,13 @@ def _end_model_attempt(draft: Draft, operation: Operation, command: AttemptEnded
         end_turn(draft, TurnFailed, command.at, failure=command.failure or Failure(code="model"))
     else:
         draft.write(replace(ended, final=command.final), command.at)
+
+
+def _retry_at(operation: Operation, command: AttemptEnded) -> int | None:
+    """When a model call that failed may be tried again; None if it has been often enough, or can't help."""
+    if not command.retryable or operation.failures + 1 >= ATTEMPTS:
+        return None
+    return command.at + retry_delay(operation.failures + 1, command.retry_after)
 
 
 def _end_tool_attempt(draft: Draft, operation: Operation, command: AttemptEnded) -> None:

@@ -179,7 +179,7 @@ def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure 
     for item in draft.turn.operations:
         if item.status == "ended":
             continue
-        if item.plan.kind == "model":
+        if item.plan.kind in ("model", "compaction"):
             started = item.status == "started"
             lost: Status = "uncertain" if started and failure in (LOST, TAKEN) else "cancelled"
             ended = OperationEnded(operation=item.id, attempt=item.attempt if started else 0, status=lost, failure=failure)

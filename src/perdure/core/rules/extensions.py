@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..checkpoint import EXTENSION_KEYS_LIMIT, ONCE_LIMIT, STEPS_LIMIT, reviewing
+from ..commands import PostMessage
 from ..draft import Draft
 from ..entries import (
     ExtensionCommand,
@@ -51,6 +52,7 @@ def _check_room(draft: Draft, command: Extend) -> None:
 def reject(draft: Draft, command: Reject) -> None:
     """A turn that is over before it says anything; the message stands nowhere."""
     post = command.post
+    assert isinstance(post, PostMessage)
     started = TurnStarted(
         submission=post.submission,
         agent=command.agent,

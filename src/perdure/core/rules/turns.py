@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..checkpoint import Turn
-from ..commands import Interrupt, PostMessage
+from ..commands import Compact, Interrupt, PostMessage
 from ..draft import Draft
 from ..entries import (
     DefinitionChange,
@@ -24,7 +24,7 @@ from .endings import UNKNOWN_LIVE, abort, end_turn, fail_turn
 
 def start_turn(draft: Draft, command: Accept) -> None:
     post = command.post
-    if post.turn and post.deliver == "steer":
+    if isinstance(post, PostMessage) and post.turn and post.deliver == "steer":
         raise _stale(post.turn)
     draft.write(
         TurnStarted(
@@ -34,22 +34,26 @@ def start_turn(draft: Draft, command: Accept) -> None:
             route=command.route,
             limits=command.limits,
             archive=command.archive,
-            author=post.author or post.actor,
-            source=post.source,
+            author=post.actor if isinstance(post, Compact) else post.author or post.actor,
+            source=None if isinstance(post, Compact) else post.source,
+            compacts=isinstance(post, Compact),
             holds=command.holds,
         ),
         command.at,
     )
-    _user_message(draft, post, "queue" if post.deliver == "steer" else post.deliver, command.at)
+    if isinstance(post, PostMessage):
+        _user_message(draft, post, "queue" if post.deliver == "steer" else post.deliver, command.at)
 
 
 def steer(draft: Draft, command: Accept) -> None:
-    """Joins between model calls, and beats the turn's end."""
-    running = draft.turn.model
-    if command.post.deliver == "steer" and command.post.turn not in ("", draft.turn.id):
-        raise _stale(command.post.turn)
-    if command.post.deliver == "steer" and not draft.turn.ending and (running is None or running.status != "started"):
-        _user_message(draft, command.post, "steer", command.at)
+    """Joins between model calls, and beats the turn's end. What is being summarised doesn't change meanwhile."""
+    post, turn, running = command.post, draft.turn, draft.turn.model
+    if not isinstance(post, PostMessage) or post.deliver != "steer":
+        return
+    if post.turn not in ("", turn.id):
+        raise _stale(post.turn)
+    if not turn.compacts and not turn.compactions and not turn.ending and (running is None or running.status != "started"):
+        _user_message(draft, post, "steer", command.at)
 
 
 def _stale(turn: str) -> SubmissionRejected:
@@ -83,11 +87,18 @@ def prepare_step(draft: Draft, command: StepPrepared) -> None:
     if running is not None:
         changed = Failure(code="request_changed", message="the request of this step changed before it was sent again")
         draft.write(OperationEnded(operation=running.id, attempt=0, status="cancelled", failure=changed), command.at)
-    elif limit := _limit_reached(turn):
-        end_turn(draft, TurnLimited, command.at, limit=limit, reason=f"limit reached: {limit}")
+    elif end_if_limited(draft, command.at):
         return
     plan = Plan(kind="model", name=request.route, arguments=request.digest)
     draft.write(OperationStarted(operation=draft.turn.next_id(), attempt=1, fence=command.fence, plan=plan, request=request), command.at)
+
+
+def end_if_limited(draft: Draft, at: int) -> bool:
+    """No model is called beyond a turn's limits: the turn ends instead."""
+    limit = _limit_reached(draft.turn)
+    if limit:
+        end_turn(draft, TurnLimited, at, limit=limit, reason=f"limit reached: {limit}")
+    return bool(limit)
 
 
 def _limit_reached(turn: Turn) -> str:

@@ -1,0 +1,93 @@
+"""Notes that take the place of a conversation's beginning: asked for, written, and accepted together with what uses them."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ..checkpoint import Operation
+from ..context import NOTES_LIMIT, NOTES_TOOL, notes_in
+from ..draft import Draft
+from ..entries import Failure, OperationEnded, OperationStarted, Plan, PrefixChanged, TurnCompleted, TurnFailed
+from ..messages import digest_of, part_digest, visible
+from ..reports import AttemptEnded, CompactionAccepted, CompactionPrepared, EndEarly
+from .endings import end_turn
+from .turns import end_if_limited
+
+NO_NOTES = Failure(
+    code="invalid_notes",
+    message=f"the writer of notes must call {NOTES_TOOL} once, with 1 to {NOTES_LIMIT} bytes of text; nothing was changed",
+)
+
+
+def prepare(draft: Draft, command: CompactionPrepared) -> None:
+    """Ask for notes: another attempt where the same was asked for before."""
+    turn, request = draft.turn, command.request
+    running = next((item for item in turn.compactions if item.status != "ended"), None)
+    if running is not None and running.status == "started":
+        return
+    if running is not None and running.plan.arguments == request.digest:
+        draft.write(OperationStarted(operation=running.id, attempt=running.attempt + 1, fence=command.fence, request=request), command.at)
+        return
+    if running is not None:
+        changed = Failure(code="request_changed", message="what is to be summarised changed before it was asked for again")
+        draft.write(OperationEnded(operation=running.id, attempt=0, status="cancelled", failure=changed), command.at)
+    elif end_if_limited(draft, command.at):
+        return
+    plan = Plan(kind="compaction", name=request.route, arguments=request.digest, upto=command.upto)
+    draft.write(OperationStarted(operation=draft.turn.next_id(), attempt=1, fence=command.fence, plan=plan, request=request), command.at)
+
+
+def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry_at: int | None) -> None:
+    """The receipt of an attempt; ``retry_at`` is when the next may begin, if there may be one. Notes that are none fail the turn."""
+    ended = OperationEnded(
+        operation=operation.id,
+        attempt=command.attempt,
+        status=command.status,
+        finish=command.finish,
+        usage=command.usage,
+        model=command.model,
+        failure=command.failure,
+        parts=command.parts,
+        group=command.group if command.status == "succeeded" else "",
+    )
+    if command.status == "succeeded" and notes_in(command.parts):
+        digest = digest_of("assistant", map(part_digest, visible(command.parts)))
+        draft.write(replace(ended, digest=digest), command.at)
+    elif command.status == "succeeded":
+        draft.write(replace(ended, status="failed", parts=(), group="", failure=NO_NOTES), command.at)
+        end_turn(draft, TurnFailed, command.at, failure=NO_NOTES, reason=NO_NOTES.message)
+    elif command.status == "failed" and retry_at is not None:
+        draft.write(replace(ended, final=False, retry_at=retry_at), command.at)
+    elif command.status == "failed" and command.fallback:
+        draft.write(replace(ended, fallback=command.fallback), command.at)
+    elif command.status == "failed":
+        draft.write(ended, command.at)
+        why = command.failure or Failure(code="model")
+        end_turn(draft, TurnFailed, command.at, failure=why, reason=f"no notes could be written: {why.message}")
+    else:
+        draft.write(replace(ended, final=command.final), command.at)
+
+
+def accept(draft: Draft, command: CompactionAccepted) -> None:
+    """The context begins with the notes now. What people see stays what it is."""
+    now, written = draft.checkpoint, draft.turn.compactions
+    if not written or written[-1].status != "ended":
+        return
+    last = written[-1]
+    changed = PrefixChanged(
+        epoch=now.epoch + 1,
+        reason="compaction",
+        private_from=now.private_from,
+        private=command.private,
+        operation=last.id,
+        summary=last.receipt,
+        upto=last.plan.upto,
+        kept=command.kept,
+        applied=len(written),
+        answers=command.answers,
+    )
+    draft.write(changed, command.at)
+
+
+def end_early(draft: Draft, command: EndEarly) -> None:
+    end_turn(draft, TurnCompleted, command.at, output=draft.turn.output, reason=command.reason)
