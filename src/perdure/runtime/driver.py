@@ -119,6 +119,7 @@ class Driver:
         self.errand = False
         self.error: Exception | None = None
         self.ran_a_turn = False
+        self.lingering: list[asyncio.Task[None]] = []
         self.forced = False
         self.given_route: str | None = None
         self.head: Loaded | None = None
@@ -1150,7 +1151,7 @@ class Driver:
     def _abandon(self) -> None:
         """This process may not commit any more."""
         self._hooks.abandon()
-        self._work.abandon(hand_over=not self.runtime.closed)
+        self.lingering = self._work.abandon(hand_over=not self.runtime.closed)
         self.held = False
 
     def _reported(self, outcome: Outcome) -> None:

@@ -116,6 +116,7 @@ class Runtime:
         self._routers: dict[str, Router] = {}
         self._heartbeat = Heartbeat(store, self.clock, round(lease * 1000), self._let_go)
         self._left_behind: dict[str, bool] = {}
+        self._lingering: dict[str, set[asyncio.Task[None]]] = {}
         self._drivers: dict[str, Driver] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._feeds: dict[str, Feed] = {}
@@ -469,8 +470,12 @@ class Runtime:
             driver.notice()
 
     def _check_capacity(self, session_id: str) -> None:
-        if self.capacity is not None and session_id not in self._drivers:
-            busy = sum(driver.occupied for driver in self._drivers.values())
+        driver = self._drivers.get(session_id)
+        # One that is only about to end has given its slot back already.
+        if self.capacity is not None and not (driver is not None and (driver.interest or driver.occupied)):
+            # What a session's work left running here still takes its slot, whoever holds the session now.
+            taken = {name for name, driver in self._drivers.items() if driver.occupied} | self._lingering.keys()
+            busy = len(taken - {session_id})
             if busy >= self.capacity:
                 raise CapacityExceeded(
                     f"{busy} sessions are worked on here, as many as capacity allows", hint="wait for one to end, or raise capacity="
@@ -494,7 +499,22 @@ class Runtime:
         finally:
             self._drivers.pop(session_id, None)
             self._tasks.pop(session_id, None)
+            for task in driver.lingering:
+                self._linger(session_id, task)
             self._forget_feed(session_id)
+
+    def _linger(self, session_id: str, task: asyncio.Task[None]) -> None:
+        if task.done():
+            return
+        self._lingering.setdefault(session_id, set()).add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            left = self._lingering.get(session_id, set())
+            left.discard(task)
+            if not left:
+                self._lingering.pop(session_id, None)
+
+        task.add_done_callback(ended)
 
     async def _let_go(self) -> None:
         """Release what failed drivers still hold, so that others need not wait for the end of this process; again with every heartbeat."""

@@ -161,8 +161,11 @@ class Work:
         if to_be_continued:
             self.reports = [(_to_be_continued(report), blobs) for report, blobs in self.reports]
 
-    def abandon(self, *, hand_over: bool) -> None:
-        """This process may not commit any more. Model calls end; what only this process will know of calls is handed over as it ends."""
+    def abandon(self, *, hand_over: bool) -> list[asyncio.Task[None]]:
+        """This process may not commit any more. Model calls end; what only this process will know of calls is handed over as it ends.
+
+        Returns what has not ended yet.
+        """
         self._hand_over()
         for item in self._doing.values():
             external = item.operation.plan.kind == "tool" and item.operation.plan.effect == "external"
@@ -171,6 +174,7 @@ class Work:
             else:
                 item.task.cancel()
             self._keep(item.task)
+        return [item.task for item in self._doing.values()]
 
     def _hand_over(self) -> None:
         reports, self.reports = self.reports, []
