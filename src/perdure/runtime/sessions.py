@@ -100,10 +100,10 @@ from .control import is_control, promote_steers, take_control
 from .feed import ResumeRequested
 from .ledger import Ledger
 from .perform import OUTPUT_LIMIT, keep_parts
-from .portable import Exported, Imported, Target, export, import_file, rows_of
 from .result import Result, result_of
 
 if TYPE_CHECKING:
+    from .portable import Exported, Imported, Target
     from .runtime import Runtime
 
 __all__ = ["MESSAGE_LIMIT", "Page", "Request", "SessionInfo", "Sessions", "Submission", "Uncertain", "check_id", "parts_of"]
@@ -774,6 +774,9 @@ class Sessions:
         A path is replaced whole or not at all. Nothing changes in the store. Raises `SessionBusy` while somebody works on it or an attempt
         is open, `SessionNotFound`, and `UsageError` for a fork without its tree.
         """
+        # Few programs need it, and it needs much.
+        from .portable import export, rows_of
+
         await self._head(session_id)
         return await export(self._runtime.store, partial(rows_of, self._runtime.store, session_id, tree=tree), target)
 
@@ -783,6 +786,8 @@ class Sessions:
         Under another ``session_id`` the history is the same and its hash chain a new one; a last entry, `Foreign`, holds the old one.
         Raises `ImportRefused` for a file that is not whole, `SessionExists`, `FormatUnknown` and `NewerRules`.
         """
+        from .portable import import_file
+
         if session_id is not None:
             check_id(session_id, "a session id")
         if self._owner is not None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import perdure
-from perdure import Agent, Entry, FunctionModel, Reply
+from perdure import Agent, Entry, FunctionModel, HookContext, Message, Middleware, Reply
 from perdure.cli.events import as_data
 from perdure.core import commands, entries
 from perdure.core.journal import open_entry
@@ -117,7 +117,17 @@ async def test_every_entry_and_every_command_of_every_scenario_is_what_the_schem
 
 
 async def test_everything_live_is_what_the_schema_says() -> None:
-    agent = Agent("a", model=FunctionModel(lambda request: Reply("an answer", reasoning="because")))
+    class Hesitant(Middleware):
+        name = "hesitant"
+        asked = 0
+
+        async def message_submit(self, ctx: HookContext, message: Message) -> None:
+            self.asked += 1
+            if self.asked == 1:
+                raise ValueError("not yet")
+
+    model = FunctionModel(lambda request: Reply("an answer", reasoning="because"))
+    agent = Agent("a", model=model, middleware=[Hesitant()])
     seen: list[dict[str, Any]] = []
     async with perdure.open("memory://") as runtime, runtime.session("s", agent, owner="ann", metadata={"a": [1]}) as handle:
         await handle.send("hello")
