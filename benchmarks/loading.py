@@ -11,11 +11,13 @@ from pathlib import Path
 from shutil import copyfile
 
 import perdure
-from perdure import Agent, FunctionModel, ModelRequest, Reply
+from perdure import Agent, Compaction, FunctionModel, ModelRequest, Reply, ToolCall
+from perdure.models.scripted import Function
 
 from .floor import fetch_and_decode
 from .report import Figure, Pairs
 from .steps import history
+from .workload import ENDLESS
 
 __all__ = ["load"]
 
@@ -40,6 +42,31 @@ class _Ticker:
         return self.worst
 
 
+def _agent(answer: Function) -> Agent:
+    model = FunctionModel(answer, window=ENDLESS)
+    return Agent("bench", instructions="Look.", model=model, compaction=Compaction(threshold=ENDLESS))
+
+
+async def _compacted(directory: Path, messages: int, left: int) -> Path:
+    """The history of so many messages behind notes, and ``left`` messages after them."""
+    path = directory / f"compacted-{messages}-{left}.db"
+
+    def answer(request: ModelRequest) -> Reply:
+        if request.purpose == "notes":
+            return Reply(tool_calls=[ToolCall("save_notes", {"notes": "what matters " * 200})])
+        return Reply("well " * 100)
+
+    copyfile(await history(directory, messages - left), path)
+    agent = _agent(answer)
+    async with perdure.open(str(path)) as runtime:
+        await runtime.sessions.compact("one", submission="compact")
+        await runtime.recover([agent], session="one")
+        async with runtime.session("one", agent):
+            for number in range(left // 2):
+                await runtime.run(agent, "and " * 100, session="one", submission=f"left-{number}")
+    return path
+
+
 async def _first_call(path: Path, messages: int) -> float:
     """Seconds from opening the store to the first model call."""
     called = 0.0
@@ -47,10 +74,10 @@ async def _first_call(path: Path, messages: int) -> float:
     def answer(request: ModelRequest) -> Reply:
         nonlocal called
         called = time.perf_counter()
-        assert len(request.messages) > messages - 20, len(request.messages)
+        assert messages - 20 < len(request.messages) < messages + 20, len(request.messages)
         return Reply("done")
 
-    agent = Agent("bench", instructions="Look.", model=FunctionModel(answer))
+    agent = _agent(answer)
     start = time.perf_counter()
     async with perdure.open(str(path)) as runtime:
         await runtime.run(agent, "go on", session="one", submission="load")
@@ -66,8 +93,20 @@ async def _lateness(path: Path, messages: int) -> float:
     return await ticker.stop()
 
 
-async def load(directory: Path, *, pairs: int, messages: int = 10_000) -> list[Figure]:
-    """All of the session's messages are in the context: there is no compaction yet that would leave 200 of them."""
+async def _loads(original: Path, directory: Path, messages: int, rounds: int) -> list[float]:
+    """Milliseconds from opening a copy of a store to the first model call; the first round warms up."""
+    path, found = directory / "loads.db", []
+    for _ in range(rounds + 1):
+        copyfile(original, path)
+        gc.collect()
+        found.append(await _first_call(path, messages) * 1000)
+        path.unlink()
+    return found[1:]
+
+
+async def load(directory: Path, *, pairs: int, messages: int = 10_000, left: int = 200) -> list[Figure]:
+    """Once with all of the session's messages in the context, once with ``left`` of them behind notes."""
+    behind_notes = await _loads(await _compacted(directory, messages, left), directory, left + 1, pairs)
     original = await history(directory, messages)
     path = directory / "loaded.db"
     times, lates = Pairs(), []
@@ -84,6 +123,14 @@ async def load(directory: Path, *, pairs: int, messages: int = 10_000) -> list[F
             times.add(ours, floor)
             lates.append(late * 1000)
     return [
+        Figure(
+            name=f"first model call of {messages:,} messages, {left} behind notes",
+            value=statistics.median(behind_notes),
+            unit="ms",
+            low=min(behind_notes),
+            high=max(behind_notes),
+            limit=25,
+        ),
         times.figure(f"first model call of {messages:,} messages", show=lambda seconds: f"{seconds * 1000:.0f} ms", limit=1.5),
         Figure(
             name="the event loop late meanwhile, at worst",

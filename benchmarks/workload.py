@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import apsw
 
-from perdure import Agent, FunctionModel, Limits, ModelRequest, Reply, Runtime, Tool, ToolCall, Usage, tool
+from perdure import Agent, Compaction, FunctionModel, Limits, ModelRequest, Reply, Runtime, Tool, ToolCall, Usage, tool
 from perdure.store.base import Commit, CommitAnswer, Committed
 from perdure.store.sqlite import SQLiteStore
 from perdure.store.sqlite.database import Database
@@ -72,6 +72,10 @@ class _Mark(NamedTuple):
     counts: Counts | None
 
 
+ENDLESS = 10**9
+"""A window that is never full (tokens): requests are measured, and nothing is summarised."""
+
+
 class Workload:
     """Turns of ``warm`` + ``steps`` steps each; the last ``steps`` are measured, from one model call to another.
 
@@ -81,7 +85,12 @@ class Workload:
     def __init__(self, *, steps: int, warm: int = 5, sessions: int = 1, effect: Effect = "pure", counting: Counting | None = None) -> None:
         self.steps, self.warm, self.sessions = steps, warm, sessions
         self.agent = Agent(
-            "bench", instructions="Look.", model=FunctionModel(self._answer), tools=[_tool(effect)], limits=Limits(steps=None)
+            "bench",
+            instructions="Look.",
+            model=FunctionModel(self._answer, window=ENDLESS),
+            tools=[_tool(effect)],
+            limits=Limits(steps=None),
+            compaction=Compaction(threshold=ENDLESS),
         )
         self._gate = asyncio.Event()
         self._ready = self._done = 0

@@ -244,7 +244,8 @@ class Progress:
 
     def _started(self, event: OperationStarted) -> None:
         plan = event.plan or self._plans.get(event.operation)
-        name = "model" if plan is None or plan.kind == "model" else plan.name
+        names = {"model": "model", "compaction": "compacting the conversation"}
+        name = "model" if plan is None else names.get(plan.kind, plan.name)
         if plan is not None:
             self._plans[event.operation] = plan
         self._began[event.operation] = event.at
@@ -266,6 +267,9 @@ class Progress:
         if plan is not None and plan.kind == "tool":
             self._note(("? " if event.status == "uncertain" else "– ", "yellow"), f"{plan.name}: {failure or event.status}")
             return
+        if plan is not None and plan.kind == "compaction" and event.status == "succeeded":
+            self._note(("≡ ", "cyan"), "notes take the place of what was said before, for the model", (f" {took}", "dim"))
+            return
         for part in event.parts:
             if isinstance(part, ToolCall):
                 self._calls[part.id] = part.arguments
@@ -275,7 +279,10 @@ class Progress:
             self._note((f"  unfinished: {failure or event.status}", "yellow"))
         elif failure and not (event.failure is not None and event.failure.code in ("interrupted", "request_changed")):
             again = f"; again in {duration(event.retry_at - event.at)}" if event.retry_at else ""
-            self._note(("↻ " if not event.final else "✗ ", "yellow"), f"model: {failure}{again}")
+            self._note(
+                ("↻ " if not event.final else "✗ ", "yellow"),
+                f"{'notes' if plan is not None and plan.kind == 'compaction' else 'model'}: {failure}{again}",
+            )
 
     def _answered(self, event: OperationEnded) -> None:
         if self._streamed == (event.operation, event.attempt):

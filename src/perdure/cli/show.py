@@ -122,6 +122,8 @@ def _operation(screen: Screen, item: dict[str, Any]) -> None:
     mark, style = outcome_mark(item["status"])
     attempts = item["attempts"]
     name = called(item["name"], item["arguments"]) if item["type"] == "tool" else f"model {item.get('model') or item['name']}"
+    if item["type"] == "compaction":
+        name = f"notes by {name}"
     facts = [item["operation"]]
     if attempts and attempts[-1]["ended"]:
         facts.append(duration(attempts[-1]["ended"] - attempts[-1]["started"]))
@@ -214,6 +216,7 @@ _SHOW = {
     "answer": _answer,
     "model": _operation,
     "tool": _operation,
+    "compaction": _operation,
     "request": _request,
     "recovered": _recovered,
     "settled": _settled,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from ..core.context import notes_in
 from ..core.entries import (
     DefinitionChange,
     EffectSettled,
@@ -112,7 +113,7 @@ class Timeline:
                 facts = {"grant": entry.grant, "name": entry.name, "arguments": shown, "revoked": entry.revoked, "actor": entry.actor}
                 self._item("grant", entry, **facts)
             case PrefixChanged():
-                self._item("prefix_changed", entry, reason=entry.reason, epoch=entry.epoch)
+                self._item("prefix_changed", entry, reason=entry.reason, epoch=entry.epoch, upto=entry.upto or None)
 
     def _item(self, what: str, entry: Entry, **facts: Any) -> dict[str, Any]:
         item = {"type": what, "seq": entry.seq, "at": entry.at, **facts}
@@ -149,7 +150,11 @@ class Timeline:
         if entry.partial:
             item["unfinished"] = entry.partial
         parts = await self._whole(entry.parts)
-        if item["type"] == "model":
+        if item["type"] == "compaction":
+            item["usage"] = plain(entry.usage)
+            item["model"] = entry.model
+            item["notes"] = notes_in(parts)
+        elif item["type"] == "model":
             self._calls |= {part.id: part for part in parts if isinstance(part, ToolCall)}
             self._receipts[entry.seq] = [_shown(part) for part in parts if not is_private(part)]
             item["usage"] = plain(entry.usage)

@@ -177,7 +177,7 @@ def _show(screen: Screen, facts: dict[str, Any], requests: list[Request]) -> Non
             "asking": "was interrupted, and only a person can say what became of it",
         }[item["status"]]
         again = f" (attempt {item['attempt']})" if item["attempt"] > 1 else ""
-        what = "the model" if item["kind"] == "model" else item["name"]
+        what = {"model": "the model", "compaction": "the writer of notes"}.get(item["kind"], item["name"])
         screen.line("  ", (what, "bold"), f" {words}{again}", (f"  {item['operation']}", "dim"))
     for request, shown in zip(requests, facts["requests"], strict=True):
         explain(screen.line, request)

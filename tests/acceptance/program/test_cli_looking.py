@@ -121,3 +121,24 @@ def test_the_list_is_filtered_and_limited(perdure: Program) -> None:
     table = perdure("sessions").splitlines()
     assert table[0].split() == ["SESSION", "STATUS", "AGENT", "OWNER", "CHANGED", "TITLE"]
     assert table[1].startswith("b        waiting  shop")
+
+
+async def test_a_compaction_is_seen_in_the_timeline_and_asked_for_by_nobody_who_reads(perdure: Program) -> None:
+    from perdure import Agent, FunctionModel, ModelRequest, Reply, ToolCall
+    from perdure import open as open_store
+
+    def answer(request: ModelRequest) -> Reply:
+        return Reply(tool_calls=[ToolCall("save_notes", {"notes": "NOTES"})]) if request.purpose == "notes" else Reply("hello")
+
+    agent = Agent("a", model=FunctionModel(answer))
+    async with open_store(str(perdure.db)) as runtime:
+        await runtime.run(agent, "hi", session="s")
+        await runtime.sessions.compact("s")
+        await runtime.recover([agent], session="s")
+    items = [item for turn in perdure.json("show", "s")["turns"] for item in turn["items"]]
+    [written] = [item for item in items if item["type"] == "compaction"]
+    assert (written["status"], written["notes"]) == ("succeeded", "NOTES")
+    shown = perdure("show", "s")
+    assert "notes by model function" in shown
+    assert "what models see changed: compaction" in shown
+    assert perdure("verify").endswith("nothing is wrong\n")
