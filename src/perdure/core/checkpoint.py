@@ -23,6 +23,7 @@ from .entries import (
     GrantGiven,
     Hold,
     Identity,
+    Laid,
     Limits,
     MessageAdded,
     Metadata,
@@ -730,21 +731,23 @@ def _granted(checkpoint: Checkpoint, entry: GrantGiven) -> Checkpoint:
     return replace(checkpoint, grants=others + given)
 
 
+def _laid(checkpoint: Checkpoint, entry: Laid) -> Checkpoint:
+    # What is encoded leaves a default out only where it is the very same object.
+    revision = EMPTY if entry.revision == EMPTY else entry.revision
+    place = Place(base=entry.seq, count=entry.count, tail=entry.tail)
+    return replace(checkpoint, transcript=place, revision=revision, context=revision)
+
+
 def _rewritten(checkpoint: Checkpoint, entry: Rewritten) -> Checkpoint:
-    laid = Place(base=entry.seq, count=entry.count, tail=entry.tail)
+    laid = _laid(checkpoint, entry)
     # Notes go on standing for what they summarise, unless that is what was changed.
     stands = checkpoint.compacted is not None and entry.start >= checkpoint.compacted.upto
-    context = chained(checkpoint.context, entry.revision) if stands else entry.revision
-    compacted = checkpoint.compacted if stands else None
-    return replace(checkpoint, transcript=laid, revision=entry.revision, context=context, compacted=compacted)
+    return replace(laid, context=chained(checkpoint.context, entry.revision)) if stands else replace(laid, compacted=None)
 
 
 def _forked(checkpoint: Checkpoint, entry: Forked) -> Checkpoint:
     return replace(
-        checkpoint,
-        transcript=Place(base=entry.seq, count=entry.count, tail=entry.tail),
-        revision=entry.revision,
-        context=entry.revision,
+        _laid(checkpoint, entry),
         route=entry.route,
         owner=entry.owner,
         owner_group=entry.owner_group,

@@ -125,11 +125,17 @@ class Failure(_Record, frozen=True, kw_only=True):
 
 
 class EffectMatch(_Record, frozen=True, kw_only=True):
-    """An earlier effect that a planned call would repeat."""
+    """An earlier effect that a planned call would repeat; ``session`` is where, empty for here.
+
+    ``beyond``: its call is not in the transcript any more, or never was in this branch's; ``other``: it was another call of the same tool.
+    """
 
     operation: str
     seq: int
     state: str
+    session: str = ""
+    beyond: bool = False
+    other: bool = False
 
 
 class Plan(_Record, frozen=True, kw_only=True):
@@ -715,7 +721,7 @@ class RedactedRow(_Record, frozen=True, kw_only=True):
 
 
 class Redacted(Entry, frozen=True, kw_only=True):
-    """The content of earlier entries was removed for good. ``blobs`` are the digests of what they had set aside.
+    """The content of earlier entries was removed for good.
 
     ``positions`` and ``entries`` are what was asked for; ``rows`` are those and what belonged to them.
     """
@@ -724,7 +730,6 @@ class Redacted(Entry, frozen=True, kw_only=True):
     rows: tuple[RedactedRow, ...]
     positions: tuple[int, ...] = ()
     entries: tuple[int, ...] = ()
-    blobs: tuple[str, ...] = ()
     title: bool = False
     reason: str = ""
     actor: str = ""

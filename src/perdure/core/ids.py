@@ -15,7 +15,7 @@ def request_id(kind: str, operation: str, attempt: int, arguments: str) -> str:
 
 def approval_id(operation: str, plan: Plan) -> str:
     """An earlier effect that is shown with the call is part of what the person sees."""
-    seen = plan.arguments if plan.match is None else f"{plan.arguments} {plan.match.seq}"
+    seen = plan.arguments if plan.match is None else f"{plan.arguments} {plan.match.seq} {plan.match.session}".rstrip()
     return request_id("approval", operation, 1, seen)
 
 

@@ -12,6 +12,7 @@ from . import canonical
 __all__ = [
     "INLINE_LIMIT",
     "QUOTE_LENGTH",
+    "REDACTED",
     "TITLE_LENGTH",
     "Blob",
     "Message",
@@ -35,6 +36,7 @@ __all__ = [
     "redacted_part",
     "set_aside",
     "shown",
+    "spoken",
     "text_of",
     "title_of",
     "visible",
@@ -50,6 +52,10 @@ TITLE_LENGTH = 80
 
 INLINE_LIMIT = 32 * 1024
 """A part whose canonical bytes are longer goes to the blob store (bytes)."""
+
+
+REDACTED = "[redacted]"
+"""What is said where content was removed for good."""
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True, omit_defaults=True, tag_field="type"):
@@ -155,7 +161,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message as a reader sees it, references resolved. ``position`` counts from 0; ``seq`` is its journal entry.
 
-    ``reply`` is what it replies to, ``source`` who sent it where no person did.
+    ``session`` is whose journal that is where a fork took the message over. ``reply`` is what it replies to, ``source`` who sent it where
+    no person did.
     """
 
     role: Role
@@ -166,6 +173,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     submission: str = ""
     author: str = ""
     reply: Quote | None = None
+    session: str = ""
     source: Source | None = None
 
     @property
@@ -242,6 +250,24 @@ def redacted_part(part: Part) -> RedactedPart:
             return RedactedPart(was="tool_call", call=part.call, name=part.name)
         case _:
             return RedactedPart(was=str(part.__struct_config__.tag))
+
+
+def spoken(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Parts as models see them: where something was redacted, words that say so, in calls and responses that belong together."""
+    said: list[Part] = []
+    for part in parts:
+        match part:
+            case RedactedPart(was="private"):
+                continue
+            case RedactedPart(was="tool_call"):
+                said.append(ToolCall(name=part.name, arguments={}, id=part.call))
+            case RedactedPart(was="tool_call_response"):
+                said.append(ToolCallResponse(id=part.call, name=part.name, response=REDACTED))
+            case RedactedPart():
+                said.append(Text(REDACTED))
+            case _:
+                said.append(part)
+    return tuple(said)
 
 
 def digest_of(role: Role, part_digests: Iterable[str]) -> str:

@@ -238,11 +238,10 @@ class EditTranscript(_Command, frozen=True, kw_only=True):
 
 
 class Redact(_Command, frozen=True, kw_only=True):
-    """A person has content removed: ``rows`` is what is left of its entries, ``blobs`` what they had set aside."""
+    """A person has content removed: ``rows`` is what is left of its entries."""
 
     command: RedactContent
     rows: tuple[RedactedRow, ...]
-    blobs: tuple[str, ...] = ()
     title: bool = False
 
 

@@ -74,7 +74,7 @@ class Chain(NamedTuple):
 
     def marked(self, marks: Sequence[tuple[int, str]]) -> Chain:
         """The chain with further marks."""
-        return Chain(self.exact, (*self.marks, *marks))
+        return Chain(self.exact, (*self.marks, *(mark for mark in marks if mark not in self.marks)))
 
 
 def _length(known: Known) -> int:
@@ -82,7 +82,7 @@ def _length(known: Known) -> int:
 
 
 class Transcript(NamedTuple):
-    """A session's messages at one of its versions."""
+    """A session's messages at one of its versions. An empty ``revision`` is one that nobody asked for yet."""
 
     layout: Layout
     revision: str
@@ -95,14 +95,12 @@ class Transcript(NamedTuple):
             return cls(Layout([Piece("", 1, number + 1)]), revision, Chain().then(0, number))
         count, appended = laid.count, max(0, number - laid.tail)
         layout = Layout((*laid.pieces, Piece("", laid.tail + 1, laid.tail + 1 + appended)))
-        chain = Chain(laid.exact, laid.marks)
-        if appended:
-            chain = chain.marked([(count, laid.revision)]).then(count, count + appended)
+        chain = Chain(laid.exact, laid.marks).marked([(count, laid.revision)]).then(count, count + appended)
         return cls(layout, revision, chain)
 
     def known(self, count: int) -> Known:
         """The longest beginning of at most ``count`` messages whose revision is known."""
-        return Known(count, self.revision) if count == len(self.layout) else self.chain.before(count)
+        return Known(count, self.revision) if self.revision and count == len(self.layout) else self.chain.before(count)
 
     def edited(
         self, start: int, stop: int, *, number: int, before: str, added: Sequence[str], behind: Iterable[str]

@@ -17,7 +17,7 @@ from ..core.errors import Refused
 from ..core.journal import SALT_BYTES, Sealed, seal
 from ..store.base import Catalogue, Claim, Commit, Edited, EffectRow, InboxRow, Loaded, SessionStatus, StoredBlob
 
-__all__ = ["Batch", "parked", "seal_all"]
+__all__ = ["Batch", "parked", "receipt_row", "seal_all"]
 
 
 def seal_all(entries: list[Entry], *, chain: bytes, session_id: str) -> tuple[Sealed, ...]:
@@ -29,6 +29,22 @@ def seal_all(entries: list[Entry], *, chain: bytes, session_id: str) -> tuple[Se
         sealed.append(seal(entry, chain=chain, session_id=session_id, salt=salt))
         chain = sealed[-1].chain
     return tuple(sealed)
+
+
+def receipt_row(command: Command, *, arrival: int, at: int, seq: int) -> InboxRow:
+    """The inbox row of a command that its sender applied itself: consumed and settled by the entry ``seq``."""
+    return InboxRow(
+        submission_id=command.submission,
+        arrival=arrival,
+        kind=command.kind,
+        at=at,
+        not_before=None,
+        actor=command.actor,
+        digest=digest(command),
+        body=None,
+        consumed_seq=seq,
+        settled_seq=seq,
+    )
 
 
 class Batch:
@@ -43,6 +59,8 @@ class Batch:
         self.edited: dict[str, Edited] = {}
         self.blobs: dict[str, StoredBlob] = {}
         self.effects: list[EffectRow] = []
+        self.redacted: tuple[int, ...] = ()
+        self.erased: tuple[str, ...] = ()
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -123,6 +141,8 @@ class Batch:
             settled=tuple(self.settled.items()),
             edited=tuple(edit for edit in self.edited.values() if edit.submission_id not in self.consumed),
             received=received,
+            redacted=self.redacted,
+            erased=self.erased,
             effects=tuple(self.effects),
             blobs=tuple(self.blobs.values()),
             catalogue=None

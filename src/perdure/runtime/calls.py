@@ -137,10 +137,10 @@ class Calls:
             words = f"{NOT_EXECUTED}: the policy denies it" + (f": {ruling.reason}" if ruling.reason else "")
             return PlannedCall(plan=plan, verdict="reject", failure=Failure(code="denied", message=words))
         if (match := await self._match(batch, ledger, plan, tool)) is not None:
-            if tool.guard == "replay":
+            if tool.guard == "replay" and not match.other:
                 return PlannedCall(plan=plan, verdict="replay", parts=await self._recorded(batch, ledger, match, plan))
             plan = replace(plan, match=match)
-            return PlannedCall(plan=plan, verdict="ask", reason=_repeats(name), deadline=batch.now + GUARD_DEADLINE_MS)
+            return PlannedCall(plan=plan, verdict="ask", reason=_repeats(name, match), deadline=batch.now + GUARD_DEADLINE_MS)
         if isinstance(ruling, Ask) and not _granted(batch.checkpoint, plan.name, plan.arguments):
             seconds = ruling.deadline_seconds if ruling.deadline_seconds is not None else agent.approval_timeout
             deadline = 0 if seconds is None else batch.now + round(seconds * 1000)
@@ -175,22 +175,22 @@ class Calls:
     async def _guard(self, batch: Batch, ledger: Ledger, operation: str, plan: Plan, tool: Tool) -> None:
         """An effect that became uncertain since the call was planned stops it too."""
         match = await self._match(batch, ledger, plan, tool)
-        if match is not None and tool.guard == "replay":
+        if match is not None and tool.guard == "replay" and not match.other:
             parts = await self._recorded(batch, ledger, match, plan)
             batch.apply(AttemptEnded(operation=operation, attempt=0, status="succeeded", parts=parts, at=batch.now))
         elif match is not None:
             deadline = batch.now + GUARD_DEADLINE_MS
-            batch.apply(Guarded(operation=operation, match=match, reason=_repeats(plan.name), deadline=deadline, at=batch.now))
+            batch.apply(Guarded(operation=operation, match=match, reason=_repeats(plan.name, match), deadline=deadline, at=batch.now))
 
     async def _match(self, batch: Batch, ledger: Ledger, plan: Plan, tool: Tool) -> EffectMatch | None:
         if tool.guard == "allow" or not plan.effect_key:
             return None
-        return await ledger.match(plan, effect_key(plan.name, plan.effect_key), batch)
+        key = effect_key(plan.name, plan.effect_key)
+        return await ledger.match(plan, key, batch) or await ledger.beyond(plan, key, exact=tool.key is not None)
 
     async def _recorded(self, batch: Batch, ledger: Ledger, match: EffectMatch, plan: Plan) -> tuple[Part, ...]:
         """What an earlier call came to, as the response to this one."""
-        receipt = await ledger.receipt(match.seq, batch)
-        parts = await resolve_parts(receipt.parts, self._fetch)
+        parts = await resolve_parts(await ledger.outcome(match, batch), self._fetch)
         response = parts[0] if parts else None
         if not isinstance(response, ToolCallResponse):
             return (ToolCallResponse(id=plan.call, name=plan.name, response=UNKNOWN_LIVE, is_error=True),)
@@ -246,5 +246,7 @@ def _planned(plan: Plan, tool: Tool, arguments: Any) -> Plan:
     )
 
 
-def _repeats(name: str) -> str:
+def _repeats(name: str, match: EffectMatch) -> str:
+    if match.beyond:
+        return f"an earlier call of {name}, which this transcript doesn't show, may have had the same effect ({match.state})"
     return f"an earlier call of {name} with the same effect has an unknown outcome"

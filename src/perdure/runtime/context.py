@@ -14,7 +14,7 @@ from ..core.context import behind_notes, excerpt, handle, notes_in, notes_messag
 from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, OperationEnded, PrefixChanged, ResponseReference
 from ..core.errors import StoreCorrupt
 from ..core.journal import Sealed, open_entry
-from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, ToolCallResponse, decode_part, shown
+from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, ToolCallResponse, decode_part, shown, spoken
 from ..models.estimate import Estimate
 from ..store.base import Store
 
@@ -148,13 +148,18 @@ class Context:
         """The messages now, and what else is known of them."""
         return Shown(self._messages, self._places, self.before)
 
-    async def begin(self, change: PrefixChanged, summary: Entry, kept: Sequence[Entry], latest: Sequence[Entry]) -> None:
-        """Start anew behind a compaction. ``kept`` are the messages that it kept, ``latest`` is the turn's latest answer."""
+    async def begin(self, change: PrefixChanged, summary: Entry, kept: Sequence[tuple[int, Entry]], latest: Sequence[Entry]) -> None:
+        """Start anew behind a compaction.
+
+        ``kept`` are the messages that it kept, with their positions; ``latest`` is the turn's latest answer.
+        """
         self._reset()
-        contents = await self._contents(_set_aside([*kept, *latest]))
+        contents = await self._contents(_set_aside([*(entry for _, entry in kept), *latest]))
         self._messages.append(notes_message(notes_in(getattr(summary, "parts", ()))))
         self._places.append(-1)
-        self._take(kept, contents)
+        for position, entry in kept:
+            self._count = position
+            self._take([entry], contents)
         for entry in latest:
             if isinstance(entry, MessageAdded):
                 self._latest = self._message(entry, contents)
@@ -201,7 +206,7 @@ class Context:
                     message = self._message(entry, contents)
                     self._append(shown(message) if self._for_models else message)
                 case NoteAdded():
-                    self._note(note_message(entry.text, seq=entry.seq, at=entry.at), entry.number, before=bool(entry.extension))
+                    self._note(note_message(entry.text, seq=entry.seq, at=entry.at), self._count, before=bool(entry.extension))
                 case PrefixChanged(reason="compaction") if self._for_models:
                     self._compact(entry)
 
@@ -227,6 +232,10 @@ class Context:
         self._notes = list(mark.notes)
         self._count, self._last, self._latest, self.before = mark.taken, mark.taken - 1, mark.latest, mark.before
         self._sizes.cut(mark.messages, mark.length)
+
+    def reset(self) -> None:
+        """Forget everything: what was read is not what stands there now."""
+        self._reset()
 
     def check(self, number: int) -> None:
         """Raises `StoreCorrupt` unless exactly the first ``number`` messages were read."""
@@ -313,7 +322,7 @@ class Context:
 
     def _message(self, entry: MessageAdded, contents: dict[str, bytes]) -> Message:
         try:
-            if entry.role == "user":
+            if not entry.receipt and not entry.responses:
                 parts = _whole(entry.parts, contents)
             elif entry.role == "assistant":
                 parts = self._receipts[entry.receipt]
@@ -330,8 +339,8 @@ class Context:
             ) from missing
         return Message(
             role=entry.role,
-            parts=parts,
-            position=entry.number - 1,
+            parts=spoken(parts),
+            position=self._count,
             seq=entry.seq,
             at=entry.at,
             submission=entry.submission,

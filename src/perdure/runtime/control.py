@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..core import commands
-from ..core.commands import Command, Compact, EditMessage, PostMessage, ReportResult, Withdraw
+from ..core.commands import Command, Compact, EditMessage, PostMessage, RedactContent, ReportResult, RestoreRevision, RewriteSpan, Withdraw
 from ..core.entries import TurnCompleted, TurnEnded
 from ..core.errors import StoreCorrupt
 from ..core.reports import ChangeQueue, Promote
@@ -38,6 +38,8 @@ async def take_control(batch: Batch, ledger: Ledger, rows: list[InboxRow], comma
             await ledger.take_result(batch, command)
         case EditMessage() | Withdraw():
             _change_queue(batch, rows, command)
+        case RewriteSpan() | RestoreRevision() | RedactContent():
+            raise StoreCorrupt(f"a {command.kind} waits in the inbox, where none can be", hint="run `perdure verify`")
         case _:
             batch.take(command, command)
     if command.submission in batch.consumed:

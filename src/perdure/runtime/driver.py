@@ -24,10 +24,13 @@ from ..core.commands import Compact, Interrupt, PostMessage, ReportResult, RunCo
 from ..core.entries import (
     Entry,
     Failure,
+    MessageAdded,
     Metadata,
     OperationStarted,
     PrefixChanged,
+    Redacted,
     RequestRecord,
+    Rewritten,
     SessionChanged,
     TurnEnded,
     TurnEnding,
@@ -60,6 +63,7 @@ from ..core.reports import (
     StopTurn,
     TimePassed,
 )
+from ..core.transcript import Transcript
 from ..models.base import Delta
 from ..models.router import Router
 from ..store.base import Claim, Commit, Committed, Held, InboxMoved, InboxRow, Loaded, NoSession, Stale, StoredBlob
@@ -71,6 +75,8 @@ from .control import decode_row, is_control, promote_steers, take_control
 from .excerpts import read_archived
 from .hooks import Additions, Fault, Hooks, Said
 from .ledger import Ledger
+from .lineage import Lineage
+from .messages import Messages, read_entries
 from .perform import Outcome, Performer
 from .prepare import Preparation, Prepared, content
 from .steps import Steps
@@ -430,45 +436,87 @@ class Driver:
         assert self.head is not None
         no, version = self.head.row.no, self.head.row.version
         if self._read_to < version:
+            await self._forget_what_changed(no, version)
             compacted = self.checkpoint.compacted
             if compacted is not None and self._read_to < compacted.base:
-                await self._begin_behind(no, compacted)
+                await self._begin_behind(compacted)
             await self._read_up_to(no, version)
-            self._context.check(self.checkpoint.number)
+            self._context.check(self.checkpoint.messages)
             self._context.accept()
             self._read_to = version
-        await self.ledger.load()
+        await self.ledger.load(await self._lineage())
 
-    async def _begin_behind(self, no: int, compacted: Compacted) -> None:
+    async def _transcript(self) -> tuple[Messages, Transcript]:
+        """Where the session's messages stand."""
+        assert self.head is not None
+        messages = Messages(self.store, self.head.row)
+        laid = await messages.laid(self.checkpoint.transcript.base)
+        return messages, Transcript.at(laid, self.checkpoint.number, self.checkpoint.revision)
+
+    async def _lineage(self) -> Lineage | None:
+        """What the session's past did, where its transcript may not show all of it."""
+        if self.head is None or not self.checkpoint.transcript.base:
+            return None
+        _, transcript = await self._transcript()
+        return Lineage(self.store, self.head.row, transcript.layout)
+
+    async def _forget_what_changed(self, no: int, version: int) -> None:
+        """What was read is not what stands there, if somebody edited the transcript or removed content meanwhile."""
+        kinds = (Rewritten.kind, Redacted.kind)
+        if self._read_to and await self.store.entries(no, after=self._read_to, before=version + 1, kinds=kinds, limit=1):
+            self._context.reset()
+            self._read_to = 0
+
+    async def _begin_behind(self, compacted: Compacted) -> None:
         """Read what stands for the conversation's beginning, however long that is, and nothing else of it."""
         change = await self.ledger.entry(compacted.base)
         if not isinstance(change, PrefixChanged):
             raise StoreCorrupt(f"entry {compacted.base}, where the context begins, is none of a compaction", hint="run `perdure verify`")
-        kept: list[Entry] = []
+        messages, transcript = await self._transcript()
+        kept: list[tuple[int, Entry]] = []
         for start, stop in change.kept:
-            first, last = await self.store.seek(no, start + 1), await self.store.seek(no, stop)
-            if first is not None and last is not None:
-                kept += map(open_entry, await self.store.entries(no, after=first - 1, before=last + 1, kinds=("message",)))
+            position = start
+            async for entries in messages.entries(transcript.layout.slice(start, stop)):
+                kept += enumerate(entries, position)
+                position += len(entries)
         latest: list[Entry] = []
         turn = self.checkpoint.turn
         if turn is not None and turn.output:
             answer = await self.ledger.entry(turn.output)
             latest = [await self.ledger.entry(getattr(answer, "receipt", 0)), answer]
         await self._context.begin(change, await self.ledger.entry(change.summary), kept, latest)
-        self._read_to = await self.store.seek(no, change.upto) or 0
+        place = self.checkpoint.transcript
+        if change.upto < place.count:
+            async for rows in messages.context(transcript.layout.slice(change.upto, place.count), place.base):
+                await self._context.read(rows)
+            self._read_to = place.base
+        else:
+            no = messages.no
+            self._read_to = max(place.base, await self.store.seek(no, place.tail + change.upto - place.count) or 0)
 
     async def _read_up_to(self, no: int, version: int) -> None:
         """Page by page; the next is fetched while one is opened."""
+        place = self.checkpoint.transcript
+        after = self._read_to
+        if place.base > after:
+            messages, transcript = await self._transcript()
+            async for rows in messages.context(transcript.layout.slice(0, place.count), place.base):
+                await self._context.read(rows)
+            after = place.base
 
         def fetch(after: int) -> asyncio.Task[list[Sealed]]:
-            return asyncio.create_task(self.store.entries(no, after=after, before=version + 1, kinds=CONTEXT_KINDS, limit=PAGE))
+            return asyncio.create_task(read_entries(self.store, no, after=after, before=version + 1, kinds=CONTEXT_KINDS, limit=PAGE))
 
-        coming = fetch(self._read_to)
+        def appended(rows: list[Sealed]) -> list[Sealed]:
+            # What was written in place of others stands where the layout says.
+            return [row for row in rows if row.kind != MessageAdded.kind or row.number > place.tail]
+
+        coming = fetch(after)
         try:
             while len(rows := await coming) == PAGE:
                 coming = fetch(rows[-1].seq)
-                await self._context.read(rows)
-            await self._context.read(rows)
+                await self._context.read(appended(rows))
+            await self._context.read(appended(rows))
         finally:
             coming.cancel()
 

@@ -6,13 +6,16 @@ from collections.abc import Iterable
 
 from ..core.checkpoint import Operation
 from ..core.commands import ReportResult
-from ..core.entries import EffectMatch, Entry, OperationEnded, Plan
+from ..core.effects import effect_key
+from ..core.entries import EffectMatch, EffectSettled, Entry, OperationEnded, Plan
 from ..core.errors import StoreCorrupt
 from ..core.journal import open_entry
-from ..core.messages import ToolCallResponse
+from ..core.messages import Part, ToolCallResponse
 from ..core.reports import Report
 from ..store.base import EffectRow, Store
 from .batch import Batch
+from .lineage import Lineage
+from .messages import read_entries
 from .perform import keep_parts
 
 __all__ = ["Ledger"]
@@ -25,9 +28,11 @@ class Ledger:
         self._store = store
         self.no = no
         self._unsettled: list[EffectRow] = []
+        self._lineage: Lineage | None = None
 
-    async def load(self) -> None:
-        """Read what is unknown now."""
+    async def load(self, lineage: Lineage | None = None) -> None:
+        """Read what is unknown now. ``lineage`` is what the session's past did, where its transcript may not show all of it."""
+        self._lineage = lineage
         self._unsettled = await self._store.effects(self.no, state="uncertain")
 
     @property
@@ -47,7 +52,7 @@ class Ledger:
         for pending in batch.entries if batch is not None else ():
             if pending.seq == seq:
                 return pending
-        rows = await self._store.entries(self.no, after=seq - 1, before=seq + 1)
+        rows = await read_entries(self._store, self.no, after=seq - 1, before=seq + 1)
         if not rows:
             raise StoreCorrupt(f"entry {seq}, which something refers to, is missing", hint="run `perdure verify`")
         return open_entry(rows[0])
@@ -67,6 +72,36 @@ class Ledger:
                 receipt = await self.receipt(row.seq, batch)
                 return EffectMatch(operation=receipt.operation, seq=row.seq, state=row.state)
         return None
+
+    async def beyond(self, plan: Plan, key: bytes, *, exact: bool) -> EffectMatch | None:
+        """The latest effect of the lineage that a call would repeat and the transcript doesn't show, unless the call's plan shows one.
+
+        ``exact``: only one with this very key; else any of the tool.
+        """
+        if self._lineage is None or (plan.match is not None and plan.match.beyond):
+            return None
+        found = await self._lineage.match(key, key)
+        if found is None and not exact:
+            found = await self._lineage.match(effect_key(plan.name, ""), key)
+        if found is None:
+            return None
+        receipt = open_entry((await read_entries(self._store, found.no, after=found.row.seq - 1, before=found.row.seq + 1))[0])
+        operation = getattr(receipt, "operation", "")
+        row, other = found.row, found.row.effect_key != key
+        return EffectMatch(operation=operation, seq=row.seq, state=row.state, session=found.session, beyond=True, other=other)
+
+    async def outcome(self, match: EffectMatch, batch: Batch) -> tuple[Part, ...]:
+        """What an effect came to, as far as anybody knows."""
+        no = self.no
+        if match.session and self._lineage is not None:
+            no = await self._lineage.number(match.session)
+        pending = batch.entries if no == self.no else []
+        stored = await read_entries(self._store, no, after=match.seq - 1, before=match.seq + 1)
+        receipt = next((entry for entry in pending if entry.seq == match.seq), None) or open_entry(stored[0])
+        if isinstance(receipt, OperationEnded) and receipt.status == "uncertain" and match.state != "uncertain":
+            settled = [open_entry(row) for row in await read_entries(self._store, no, after=match.seq, kinds=(EffectSettled.kind,))]
+            receipt = next((entry for entry in settled if isinstance(entry, EffectSettled) and entry.receipt == match.seq), receipt)
+        return receipt.parts if isinstance(receipt, OperationEnded | EffectSettled) else ()
 
     async def take_result(self, batch: Batch, command: ReportResult) -> None:
         """A reported result: the receipt of an operation that is open, or what settles one that ended uncertain."""

@@ -15,6 +15,7 @@ from ..core.journal import open_entry
 from ..core.messages import Message, Source
 from .calls import misfit
 from .feed import Event, ResumeRequested, SessionOpened, Watch
+from .messages import read_entries
 from .sessions import Input, Request, Submission, put_away
 
 if TYPE_CHECKING:
@@ -272,7 +273,7 @@ class Session:
         no = await self._number()
         if no is None:
             return []
-        return [open_entry(row) for row in await self._runtime.store.entries(no, after=after, before=before)]
+        return [open_entry(row) for row in await read_entries(self._runtime.store, no, after=after, before=before)]
 
     async def _open_requests(self) -> list[RequestOpened]:
         if await self._number() is None:

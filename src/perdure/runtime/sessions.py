@@ -53,18 +53,16 @@ from ..core.errors import (
     InvalidMessage,
     LimitExceeded,
     NewerRules,
-    PerdureError,
     QueueFull,
     SessionArchived,
     SessionNotFound,
     StaleRequest,
     StoreCorrupt,
-    SubmissionConflict,
     SubmissionRejected,
     UsageError,
 )
 from ..core.journal import GENESIS, open_entry
-from ..core.messages import QUOTE_LENGTH, Blob, Message, Part, Quote, Source, Text, ToolCall, Uri, decode_part, text_of
+from ..core.messages import QUOTE_LENGTH, Blob, Part, Quote, Source, Text, ToolCall, Uri, decode_part, text_of
 from ..core.reports import TimePassed
 from ..core.rules.requests import check_decision
 from ..store.base import (
@@ -93,14 +91,19 @@ from .about import (
     read_metadata,
 )
 from .archive import put_away_or_back
-from .batch import Batch, parked, seal_all
+from .batch import Batch, parked, receipt_row, seal_all
+from .branches import Branches
 from .consumers import Consumer
 from .context import CONTEXT_KINDS, Context, Fetch, resolve_parts, stored_content
 from .control import is_control, promote_steers, take_control
 from .feed import ResumeRequested
 from .ledger import Ledger
+from .messages import read_entries
+from .names import check_id, check_limit, conflict, submission_id
 from .perform import OUTPUT_LIMIT, keep_parts
+from .redaction import Redaction
 from .result import Result, result_of
+from .transcripts import Transcripts
 
 if TYPE_CHECKING:
     from .portable import Exported, Imported, Target
@@ -113,9 +116,6 @@ MESSAGE_LIMIT = 1024 * 1024
 
 NOTE_LIMIT = 32 * 1024
 """The longest note (bytes)."""
-
-ID_LIMIT = 512
-"""The longest id of a session or a submission (bytes)."""
 
 COMMAND_LIMIT = 900 * 1024
 """The longest body of a command: the entry that takes it up holds little more, and is limited as well (bytes)."""
@@ -195,13 +195,6 @@ class Uncertain(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str = ""
 
 
-def check_id(value: str, what: str) -> str:
-    """A usable id. Raises `UsageError`."""
-    if not isinstance(value, str) or not value or not value.isprintable() or len(value.encode()) > ID_LIMIT:
-        raise UsageError(f"{value!r:.100} can't be {what}", hint=f"1 to {ID_LIMIT} bytes of printable text")
-    return value
-
-
 def parts_of(content: Input) -> tuple[Part, ...]:
     """A message's parts. Raises `InvalidMessage` if it says nothing, more than `MESSAGE_LIMIT` bytes, or what is no content."""
     given: tuple[Any, ...]
@@ -253,7 +246,7 @@ def _checked(command: Command) -> Command:
     return command
 
 
-class Sessions:
+class Sessions(Transcripts, Branches, Redaction):
     """Commands and views of any session in the store. Nothing here runs agent code."""
 
     def __init__(self, runtime: Runtime, owner: str | None = None) -> None:
@@ -320,7 +313,7 @@ class Sessions:
             turn=turn,
             source=source,
             actor=actor,
-            submission=_submission_id(submission),
+            submission=submission_id(submission),
         )
         if turn or reply_to is not None or quote is not None:
             post = await self._related(session_id, post, reply_to, quote)
@@ -460,7 +453,7 @@ class Sessions:
         )
         match answer:
             case Conflict():
-                raise _conflict(command)
+                raise conflict(command)
             case QueueIsFull():
                 raise QueueFull(
                     f"{answer.pending} submissions wait in {session_id!r}", hint="let it work, or start another session", limit="pending"
@@ -476,7 +469,7 @@ class Sessions:
         self, session_id: str, *, reason: str = "", turn: str = "", submission: str | None = None, actor: str = ""
     ) -> Submission:
         """Stop the session's running turn. The session stays usable. Raises `SessionNotFound`."""
-        command = Interrupt(turn=check_text(turn, "turn"), reason=reason, submission=_submission_id(submission), actor=actor)
+        command = Interrupt(turn=check_text(turn, "turn"), reason=reason, submission=submission_id(submission), actor=actor)
         return await self._control(session_id, command)
 
     async def answer(
@@ -537,7 +530,7 @@ class Sessions:
         Which routes exist is known where the agent is: a session whose route is unknown there is refused until another is selected.
         """
         check_id(route, "a route")
-        return await self._control(session_id, SelectRoute(route=route, submission=_submission_id(submission), actor=actor))
+        return await self._control(session_id, SelectRoute(route=route, submission=submission_id(submission), actor=actor))
 
     async def describe(
         self,
@@ -558,7 +551,7 @@ class Sessions:
         title = None if title is None else check_title(title)
         labels = None if labels is None else check_labels(labels)
         kept, blobs = (None, ()) if metadata is None else keep_metadata(metadata)
-        command = Describe(title=title, labels=labels, metadata=kept, submission=_submission_id(submission), actor=actor)
+        command = Describe(title=title, labels=labels, metadata=kept, submission=submission_id(submission), actor=actor)
         root = (await self._head(session_id)).row.root
         for blob in blobs:
             await self._runtime.store.put_blob(root, blob)
@@ -578,14 +571,14 @@ class Sessions:
         It waits for a running turn's end, and is a turn of its own: `result` says what became of it. Raises `SessionNotFound`,
         `QueueFull` and `SubmissionConflict`.
         """
-        return await self._send(session_id, _checked(Compact(submission=_submission_id(submission), actor=actor)))
+        return await self._send(session_id, _checked(Compact(submission=submission_id(submission), actor=actor)))
 
     async def edit(self, session_id: str, message: str, content: Input, *, submission: str | None = None, actor: str = "") -> Submission:
         """Give a waiting message another content, by its submission id; its place stays. Refused, in the journal, once it was delivered."""
         given = parts_of(content)
         parts, blobs = _keep(given)
         message = check_id(message, "a submission id")
-        command = _checked(EditMessage(message=message, parts=parts, submission=_submission_id(submission), actor=actor))
+        command = _checked(EditMessage(message=message, parts=parts, submission=submission_id(submission), actor=actor))
         root = (await self._head(session_id)).row.root
         await self._check_blobs(session_id, given)
         for blob in blobs:
@@ -595,7 +588,7 @@ class Sessions:
     async def withdraw(self, session_id: str, message: str, *, submission: str | None = None, actor: str = "") -> Submission:
         """Take back a waiting message, by its submission id. Refused, in the journal, once it was delivered."""
         message = check_id(message, "a submission id")
-        return await self._control(session_id, Withdraw(message=message, submission=_submission_id(submission), actor=actor))
+        return await self._control(session_id, Withdraw(message=message, submission=submission_id(submission), actor=actor))
 
     async def note(self, session_id: str, text: str, *, submission: str | None = None, actor: str = "") -> Submission:
         """Tell the model something besides the conversation; it is in the context from the next model call on."""
@@ -604,7 +597,7 @@ class Sessions:
         text = canonical.check(text, "note")
         if not text.strip() or len(text.encode()) > NOTE_LIMIT:
             raise InvalidMessage("a note is empty or too long", hint=f"1 to {NOTE_LIMIT} bytes of text")
-        return await self._control(session_id, AddNote(text=text, submission=_submission_id(submission), actor=actor))
+        return await self._control(session_id, AddNote(text=text, submission=submission_id(submission), actor=actor))
 
     async def command(
         self,
@@ -627,7 +620,7 @@ class Sessions:
         if len(canonical.encode(arguments)) > NOTE_LIMIT:
             raise UsageError("the arguments are too long", hint=f"at most {NOTE_LIMIT} bytes")
         extension, command = check_id(extension, "the name of a middleware"), check_id(command, "a command")
-        run = RunCommand(extension=extension, command=command, arguments=arguments, submission=_submission_id(submission), actor=actor)
+        run = RunCommand(extension=extension, command=command, arguments=arguments, submission=submission_id(submission), actor=actor)
         return await self._control(session_id, run)
 
     async def grant(self, session_id: str, request_id: str, **options: Any) -> Submission:
@@ -641,7 +634,7 @@ class Sessions:
     async def revoke(self, session_id: str, grant: str, *, submission: str | None = None, actor: str = "") -> Submission:
         """Ask again about a call that was granted. Refused, in the journal, if there is no such grant."""
         check_id(grant, "a grant")
-        return await self._control(session_id, RevokeGrant(grant=grant, submission=_submission_id(submission), actor=actor))
+        return await self._control(session_id, RevokeGrant(grant=grant, submission=submission_id(submission), actor=actor))
 
     async def report(self, token: str, result: Any = None, *, is_error: bool = False, actor: str = "") -> Submission:
         """The result of one attempt, from whoever holds its callback token. Sending it twice is sending it once."""
@@ -672,7 +665,7 @@ class Sessions:
             earlier = await self._runtime.store.submission(row.no, command.submission)
             if earlier is not None:
                 if earlier.digest != commands.digest(command):
-                    raise _conflict(command)
+                    raise conflict(command)
                 return Submission(id=earlier.submission_id, arrival=earlier.arrival, duplicate=True)
             if row.status == "archived" and not isinstance(command, ReportResult):
                 raise put_away(session_id)
@@ -701,18 +694,7 @@ class Sessions:
             raise put_away(head.row.session_id)
         seq = batch.consumed[command.submission]
         arrival = head.row.inbox_head + 1
-        row = InboxRow(
-            submission_id=command.submission,
-            arrival=arrival,
-            kind=command.kind,
-            at=now,
-            not_before=None,
-            actor=command.actor,
-            digest=commands.digest(command),
-            body=None,
-            consumed_seq=seq,
-            settled_seq=seq,
-        )
+        row = receipt_row(command, arrival=arrival, at=now, seq=seq)
         batch.consumed.pop(command.submission)
         batch.settled.pop(command.submission, None)
         promote_steers(batch, waiting)
@@ -737,13 +719,13 @@ class Sessions:
         A running session is taken from its holder: calls in flight are uncertain and the turn is aborted; what waits in the inbox is
         refused. Results that come later are still taken. Raises `SessionArchived` if it is archived, and `SessionNotFound`.
         """
-        command = Archive(reason=reason, submission=_submission_id(submission), actor=actor)
+        command = Archive(reason=reason, submission=submission_id(submission), actor=actor)
         _checked(command)
         return await self._put_away_or_back(session_id, command)
 
     async def revive(self, session_id: str, *, reason: str = "", submission: str | None = None, actor: str = "") -> Submission:
         """Take a session out of the archive. One commit. Raises `NothingChanged` if it is not archived, and `SessionNotFound`."""
-        command = Revive(reason=reason, submission=_submission_id(submission), actor=actor)
+        command = Revive(reason=reason, submission=submission_id(submission), actor=actor)
         _checked(command)
         return await self._put_away_or_back(session_id, command)
 
@@ -851,7 +833,7 @@ class Sessions:
 
         Raises `SessionNotFound`, and `StoreCorrupt` if the session's checkpoint can't be read.
         """
-        submission = _submission_id(submission)
+        submission = submission_id(submission)
         row = (await self._head(session_id)).row
         about = checkpoints.about(row.checkpoint)
         return ResumeRequested(
@@ -873,9 +855,9 @@ class Sessions:
     ) -> list[Entry]:
         """The journal's entries with a seq beyond ``after``."""
         if limit is not None:
-            _check_limit(limit)
+            check_limit(limit)
         head = await self._head(session_id)
-        rows = await self._runtime.store.entries(head.row.no, after=after, limit=limit, kinds=kinds)
+        rows = await read_entries(self._runtime.store, head.row.no, after=after, limit=limit, kinds=kinds)
         return [open_entry(row) for row in rows]
 
     async def turn(self, session_id: str, turn: str | None = None) -> list[Entry]:
@@ -897,22 +879,8 @@ class Sessions:
             if turn != f"t{began}" or not isinstance(await self._entry(head, began), TurnStarted):
                 raise UsageError(f"{session_id!r} has no turn {turn!r:.40}", hint="turns are named t2, t14, …")
         ends = await store.entries(no, after=began, kinds=TERMINALS, limit=1)
-        rows = await store.entries(no, after=began - 1, before=ends[0].seq + 1 if ends else None)
+        rows = await read_entries(store, no, after=began - 1, before=ends[0].seq + 1 if ends else None)
         return [open_entry(row) for row in rows]
-
-    async def history(self, session_id: str, *, before: int | None = None, limit: int = 50) -> list[Message]:
-        """A page of the transcript, oldest first: the ``limit`` messages before position ``before`` (None is the end)."""
-        _check_limit(limit)
-        head = await self._head(session_id)
-        messages = await self._transcript(head)
-        end = len(messages) if before is None else max(0, min(before, len(messages)))
-        return messages[max(0, end - limit) : end]
-
-    async def _transcript(self, head: Loaded) -> list[Message]:
-        context = Context(self._fetcher(head.row))
-        rows = await self._runtime.store.entries(head.row.no, kinds=CONTEXT_KINDS)
-        await context.add([open_entry(row) for row in rows])
-        return [message for message in context.view("") if message.position >= 0]
 
     async def requests(self, session_id: str) -> list[Request]:
         """The session's open requests, with the arguments that a person has to judge."""
@@ -921,7 +889,7 @@ class Sessions:
         waiting = {item.request: item for item in turn.requests} if turn is not None else {}
         if turn is None or not waiting:
             return []
-        rows = await self._runtime.store.entries(head.row.no, after=turn.answer, kinds=("request_opened",))
+        rows = await read_entries(self._runtime.store, head.row.no, after=turn.answer, kinds=("request_opened",))
         calls = await self._calls(head, turn.answer)
         found: dict[str, Request] = {}
         for entry in map(open_entry, rows):
@@ -941,7 +909,7 @@ class Sessions:
         return list(found.values())
 
     async def _entry(self, head: Loaded, seq: int) -> Entry | None:
-        rows = await self._runtime.store.entries(head.row.no, after=seq - 1, before=seq + 1)
+        rows = await read_entries(self._runtime.store, head.row.no, after=seq - 1, before=seq + 1)
         return open_entry(rows[0]) if rows else None
 
     async def _calls(self, head: Loaded, receipt: int) -> dict[str, ToolCall]:
@@ -962,14 +930,14 @@ class Sessions:
         store, no, turn = self._runtime.store, head.row.no, int(receipt.operation[1:].split(".", 1)[0])
         before, answer = receipt.seq, None
         while answer is None:
-            rows = await store.entries(no, after=turn, before=before, kinds=("message",), newest_first=True, limit=4)
+            rows = await read_entries(store, no, after=turn, before=before, kinds=("message",), newest_first=True, limit=4)
             if not rows:
                 return None
             messages = [open_entry(row) for row in rows]
             answer = next((item for item in messages if isinstance(item, MessageAdded) and item.role == "assistant"), None)
             before = messages[-1].seq
-        changed = await store.entries(
-            no, after=answer.seq, before=receipt.seq, kinds=("request_closed", "operation_planned"), newest_first=True
+        changed = await read_entries(
+            store, no, after=answer.seq, before=receipt.seq, kinds=("request_closed", "operation_planned"), newest_first=True
         )
         for entry in map(open_entry, changed):
             if isinstance(entry, RequestClosed | OperationPlanned) and entry.operation == receipt.operation and entry.arguments is not None:
@@ -1024,7 +992,7 @@ class Sessions:
         return await self._result_at(head, row.settled_seq)
 
     async def _result_at(self, head: Loaded, seq: int) -> Result | None:
-        entry = open_entry((await self._runtime.store.entries(head.row.no, after=seq - 1, before=seq + 1))[0])
+        entry = open_entry((await read_entries(self._runtime.store, head.row.no, after=seq - 1, before=seq + 1))[0])
         if isinstance(entry, SubmissionRefused) and entry.failure.code == SessionArchived.code:
             raise SessionArchived(entry.failure.message, hint="send it again once the session is revived", session=head.row.session_id)
         if isinstance(entry, SubmissionRefused):
@@ -1034,7 +1002,7 @@ class Sessions:
         if not isinstance(entry, TurnEnded):
             return None
         started = entry.began
-        rows = await self._runtime.store.entries(head.row.no, after=started, before=seq, kinds=CONTEXT_KINDS)
+        rows = await read_entries(self._runtime.store, head.row.no, after=started, before=seq, kinds=CONTEXT_KINDS)
         context = Context(self._fetcher(head.row))
         opened = [open_entry(row) for row in rows]
         answers = [item for item in opened if isinstance(item, MessageAdded) and item.role == "assistant"]
@@ -1104,10 +1072,6 @@ class Sessions:
                 return
 
 
-def _submission_id(submission: str | None) -> str:
-    return uuid.uuid4().hex if submission is None else check_id(submission, "a submission id")
-
-
 def check_deliver(deliver: Any) -> Deliver:
     """A known way to deliver a message. Raises `UsageError`."""
     if deliver not in DELIVERIES:
@@ -1134,11 +1098,6 @@ def _cut(text: str) -> str:
     return text if len(text) <= QUOTE_LENGTH else text[:QUOTE_LENGTH] + "…"
 
 
-def _check_limit(limit: int) -> None:
-    if type(limit) is not int or limit < 1:
-        raise UsageError(f"limit={limit!r:.40} is no size of a page", hint="at least 1")
-
-
 def _check_answer(checkpoint: Checkpoint, command: Answer, now: int) -> None:
     """Raises what the stored checkpoint has to say against an answer."""
     asked = next((item for item in checkpoint.requests if item.request == command.request_id), None)
@@ -1148,12 +1107,6 @@ def _check_answer(checkpoint: Checkpoint, command: Answer, now: int) -> None:
         # Whoever looks at the session next closes it; its wake_at is that deadline.
         raise StaleRequest(f"request {command.request_id} ran out of time", hint=f"its deadline says {asked.default!r}")
     check_decision(asked, command)
-
-
-def _conflict(command: Command) -> PerdureError:
-    return SubmissionConflict(
-        f"the submission {command.submission!r} was used before with another content", hint="a new wish needs a new submission id"
-    )
 
 
 def put_away(session_id: str) -> SessionArchived:

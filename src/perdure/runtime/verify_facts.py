@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -19,9 +19,13 @@ from ..core.commands import (
     EditMessage,
     Interrupt,
     PostMessage,
+    RedactContent,
+    Replacement,
     ReportResult,
+    RestoreRevision,
     Revive,
     RevokeGrant,
+    RewriteSpan,
     RunCommand,
     SelectRoute,
     Withdraw,
@@ -51,6 +55,7 @@ from ..core.entries import (
     RequestOpened,
     RequestRecord,
     Revived,
+    Rewritten,
     RouteSelected,
     SessionChanged,
     SessionCreated,
@@ -62,6 +67,7 @@ from ..core.entries import (
     TurnStarted,
 )
 from ..core.messages import ToolCallResponse, digest_of, measured, part_digest, visible
+from ..core.redaction import is_redacted
 from ..store.base import InboxRow
 
 __all__ = ["TERMINALS", "companion", "consumes", "consumption", "inconsistencies", "references"]
@@ -99,7 +105,7 @@ def consumes(entry: Entry) -> str:
             return ""
 
 
-def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, session_id: str) -> Iterator[str]:
+def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, session_id: str, *, redacted: bool = False) -> Iterator[str]:
     """What an entry says wrongly of what stands before it."""
     if (entry.seq == 1) != isinstance(entry, SessionCreated):
         yield "a journal begins with session_created, and nothing else does"
@@ -144,6 +150,8 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
         case EffectSettled():
             digest, size = measured(entry.parts[0])
             item = before.operation(entry.operation)
+            if redacted:
+                return
             if entry.digest != digest:
                 yield "the digest is not that of its result"
             if entry.archived != (item is not None and is_archived(turn, item.plan.name, size)):
@@ -153,7 +161,7 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
         case RequestClosed() if turn is not None:
             if all((item.request, item.id) != (entry.request_id, entry.operation) for item in turn.requests):
                 yield f"the request {entry.request_id} is not open"
-            if entry.arguments is not None and entry.arguments_digest != ids.arguments_digest(entry.arguments):
+            if entry.arguments is not None and not redacted and entry.arguments_digest != ids.arguments_digest(entry.arguments):
                 yield "the digest is not that of the edited arguments"
         case TurnEnded() if turn is not None:
             said = (entry.turn, entry.submission, entry.steps, entry.tool_calls, entry.usage)
@@ -164,13 +172,15 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
 
 
 def _message(turn: Turn | None, entry: MessageAdded, receipts: Receipts) -> Iterator[str]:
-    if entry.role == "user":
-        if entry.digest != digest_of("user", map(part_digest, visible(entry.parts))):
+    if not entry.receipt and not entry.responses:
+        if not is_redacted(entry) and entry.digest != digest_of(entry.role, map(part_digest, visible(entry.parts))):
             yield "the digest is not that of the message"
     elif entry.role == "assistant":
         receipt = receipts.get(entry.receipt)
         if not isinstance(receipt, OperationEnded) or receipt.status != "succeeded":
             yield f"entry {entry.receipt} is not the receipt of an answer"
+        elif is_redacted(receipt):
+            return
         elif entry.digest != receipt.digest or entry.digest != digest_of("assistant", map(part_digest, visible(receipt.parts))):
             yield "the digest is not that of the answer"
     else:
@@ -184,7 +194,7 @@ def _message(turn: Turn | None, entry: MessageAdded, receipts: Receipts) -> Iter
             return
         instead = iter(entry.parts)
         told = [next(instead) if response.replaced else item.parts[0] for response, item in zip(entry.responses, known, strict=True)]
-        if entry.digest != digest_of("tool", map(part_digest, told)):
+        if not is_redacted(entry) and not any(map(is_redacted, known)) and entry.digest != digest_of("tool", map(part_digest, told)):
             yield "the digest is not that of the responses"
         calls = [item.plan.call for item in turn.tools] if turn is not None else []
         if [response.id for response in entry.responses] != calls:
@@ -230,9 +240,9 @@ def _ended(turn: Turn, operation: Operation | None, entry: OperationEnded) -> It
         digest = digest_of("assistant", map(part_digest, visible(entry.parts))) if entry.status == "succeeded" else ""
     else:
         digest, size = measured(entry.parts[0]) if entry.parts else ("", 0)
-        if entry.archived != is_archived(turn, operation.plan.name, size):
+        if not is_redacted(entry) and entry.archived != is_archived(turn, operation.plan.name, size):
             yield "whether models see all of its result doesn't follow from its length"
-    if entry.digest != digest:
+    if entry.digest != digest and not is_redacted(entry):
         yield "the digest is not that of its result"
 
 
@@ -276,8 +286,8 @@ def companion(row: InboxRow, first: Entry) -> int:
     return 0
 
 
-def consumption(row: InboxRow, first: Entry, second: Entry | None) -> str:
-    """What is wrong about a consumed submission, given the entry that consumed it and its `companion`."""
+def consumption(row: InboxRow, first: Entry, second: Entry | None, added: Sequence[MessageAdded] = ()) -> str:
+    """What is wrong about a consumed submission, given the entry that consumed it, its `companion`, and the messages that it added."""
     if isinstance(first, TurnStarted) and isinstance(second, TurnAborted | TurnEnding) and second.extension:
         # It was rejected: what it said stands nowhere.
         return "" if first.submission == row.submission_id else f"entry {first.seq} began with another submission"
@@ -288,7 +298,7 @@ def consumption(row: InboxRow, first: Entry, second: Entry | None) -> str:
         changed, asked = (first.submission, first.content), (first.by, first.digest)
         named = changed if row.kind == PostMessage.kind else asked
         return "" if named == (row.submission_id, row.digest) else f"entry {first.seq} changes another submission"
-    found = [*_commands(row, first, second)]
+    found = [*_commands(row, first, second, added)]
     if not found:
         return f"entry {first.seq} doesn't consume it"
     if all(commands.digest(command) != row.digest for command in found):
@@ -296,7 +306,7 @@ def consumption(row: InboxRow, first: Entry, second: Entry | None) -> str:
     return ""
 
 
-def _commands(row: InboxRow, first: Entry, second: Entry | None) -> Iterator[Command]:
+def _commands(row: InboxRow, first: Entry, second: Entry | None, added: Sequence[MessageAdded]) -> Iterator[Command]:
     """What the submission may have said, to leave what the journal holds; nothing if the entries are not its own."""
     match row.kind:
         case PostMessage.kind:
@@ -357,6 +367,18 @@ def _commands(row: InboxRow, first: Entry, second: Entry | None) -> Iterator[Com
         case AddNote.kind:
             if isinstance(first, NoteAdded) and (first.submission, first.actor) == (row.submission_id, row.actor):
                 yield AddNote(text=first.text)
+        case RewriteSpan.kind:
+            if isinstance(first, Rewritten) and not first.restored and (first.submission, first.actor) == (row.submission_id, row.actor):
+                for expected in ("", first.expected):
+                    said = tuple(Replacement(role=message.role, parts=message.parts) for message in added)
+                    yield RewriteSpan(start=first.start, stop=first.stop, messages=said, expected=expected, reason=first.reason)
+        case RestoreRevision.kind:
+            if isinstance(first, Rewritten) and first.restored and (first.submission, first.actor) == (row.submission_id, row.actor):
+                for expected in ("", first.expected):
+                    yield RestoreRevision(revision=first.revision, expected=expected, reason=first.reason)
+        case RedactContent.kind:
+            if isinstance(first, Redacted) and (first.submission, first.actor) == (row.submission_id, row.actor):
+                yield RedactContent(positions=first.positions, entries=first.entries, reason=first.reason)
         case ReportResult.kind:
             receipt = second if isinstance(first, RequestClosed) else first
             if isinstance(receipt, OperationEnded | EffectSettled) and receipt.parts:

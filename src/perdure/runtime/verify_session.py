@@ -23,6 +23,8 @@ from ..store.base import PENDING_LIMIT, InboxRow, Loaded, Store
 from . import verify_facts as facts
 from .batch import parked
 from .driver import STUCK_CLAIMS
+from .messages import left_of, read_entries
+from .verify_layouts import LayoutCheck
 
 __all__ = ["PAGE", "UNREADABLE", "Checked", "Problem", "SessionCheck"]
 
@@ -88,6 +90,9 @@ class SessionCheck:
         self.problems: list[Problem] = []
         self.begins: int | None = None
         self.last = (GENESIS, 0, 0, 0)
+        self.left: dict[int, bytes] | None = None
+        self.layouts = LayoutCheck(store, loaded.row)
+        self.forked: entries.Forked | None = None
         self.fold: Checkpoint | None = None
         self.receipts: dict[int, Entry] = {}
         self.effects: dict[int, tuple[bytes, str]] = {}
@@ -176,9 +181,13 @@ class SessionCheck:
         # Folding starts at the last `rebased`: what stood before it followed other rules.
         if self.begins is None:
             self.begins = start[0].seq if start else 1
+        if self.last[1] == 0 and self.row.parent_kind == "fork":
+            self.last = (await self._first_chain(), 0, 0, 0)
         chain, seq, number, at = self.last
         async for row in self._rows(seq):
             self.checked.entries += 1
+            if row.body is None:
+                row = msgspec.structs.replace(row, body=(await self._left()).get(row.seq))
             problem = self._row_problem(row, chain, number, at)
             self.last = chain, seq, number, at = row.chain, row.seq, row.number, row.at
             if self.expected is not None and seq == self.expected[0] and chain != self.expected[1]:
@@ -190,6 +199,12 @@ class SessionCheck:
                 self.fold, self.begins = None, -1
                 continue
             await self._content(entry)
+            async for what in self.layouts.take(entry):
+                self.found("journal", seq, what)
+            if isinstance(entry, entries.Redacted):
+                await self._redacted(entry)
+            elif isinstance(entry, entries.Forked):
+                self.forked = entry
             if seq == self.begins:
                 self.fold = Checkpoint()
             if self.fold is not None:
@@ -226,13 +241,13 @@ class SessionCheck:
                 yield row
 
     def _row_problem(self, row: Sealed, chain: bytes, number: int, at: int) -> str:
-        if row.body is None or row.salt is None:
+        if row.body is None or (row.salt is None and row.seq not in (self.left or {})):
             return "the body is gone, and no later entry says that it was redacted"
-        if body_digest(row.salt, row.body) != row.body_digest:
+        if row.salt is not None and body_digest(row.salt, row.body) != row.body_digest:
             return "the body or its salt is not what the digest says"
         if link(chain, self.row.session_id, row.seq, row.number, row.kind, row.at, row.body_digest) != row.chain:
             return "the hash chain breaks here"
-        if row.number != number + (row.kind == "message"):
+        if row.number != number + (row.kind == "message") and row.kind != entries.Forked.kind:
             return f"it is message {row.number} after message {number}"
         if row.at < at:
             return "its time lies before that of the entry before it"
@@ -253,7 +268,8 @@ class SessionCheck:
     async def _take(self, entry: Entry, fold: Checkpoint, *, quiet: bool) -> None:
         """One entry more: what it says against what stands before it."""
         if not quiet and not isinstance(entry, Rebased):
-            for what in facts.inconsistencies(fold, entry, self.receipts, self.row.session_id):
+            gone = entry.seq in (self.left or {})
+            for what in facts.inconsistencies(fold, entry, self.receipts, self.row.session_id, redacted=gone):
                 self.found("journal", entry.seq, what)
             await self._named(entry)
         self._effect_of(fold, entry)
@@ -286,11 +302,37 @@ class SessionCheck:
         if isinstance(entry, entries.SessionCreated | entries.SessionChanged | entries.TurnStarted | TurnEnded):
             self.catalogued = entry.at
 
+    async def _first_chain(self) -> bytes:
+        """The chain that a fork begins with: its parent's."""
+        rows = await self._read("journal", self.store.entries(self.row.no, after=1, before=3), [])
+        try:
+            entry = open_entry(rows[0])
+            return bytes.fromhex(entry.chain) if isinstance(entry, entries.Forked) else GENESIS
+        except UNREADABLE:
+            # Its own check says so.
+            return GENESIS
+
+    async def _left(self) -> dict[int, bytes]:
+        """What is left of entries that lost their content, if a later entry says so."""
+        if self.left is None:
+            self.left = await self._read("journal", left_of(self.store, self.row.no), {})
+        return self.left
+
+    async def _redacted(self, entry: entries.Redacted) -> None:
+        for item in entry.rows:
+            rows = await self._read("journal", self.store.entries(self.row.no, after=item.seq - 1, before=item.seq + 1), [])
+            if not 0 < item.seq < entry.seq or not rows:
+                self.found("journal", entry.seq, f"it redacts entry {item.seq}, which is none before it")
+            elif rows[0].body is not None or rows[0].salt is not None:
+                self.found("journal", item.seq, f"entry {entry.seq} says that it was redacted, and its content is still there")
+            elif rows[0].kind != item.kind:
+                self.found("journal", entry.seq, f"it says that entry {item.seq} is a {item.kind}")
+
     async def _entry(self, seq: int) -> Entry | None:
         if not 0 < seq <= self.row.version:
             return None
         try:
-            rows = await self.store.entries(self.row.no, after=seq - 1, before=seq + 1)
+            rows = await read_entries(self.store, self.row.no, after=seq - 1, before=seq + 1)
             return open_entry(rows[0])
         except UNREADABLE:
             # The journal's own check has said so.
@@ -441,7 +483,9 @@ class SessionCheck:
             first = msgspec.structs.replace(first, parts=await self._whole(first.parts))
         if row.kind == commands.Interrupt.kind:
             second = await self._next(row.consumed_seq - 1, "turn_aborted", "turn_ending")
-        if problem := facts.consumption(row, first, second):
+        added = await self._added(first) if isinstance(first, entries.Rewritten) else []
+        told = [first.seq, *([second.seq] if second is not None else []), *(message.seq for message in added)]
+        if not any(seq in (self.left or {}) for seq in told) and (problem := facts.consumption(row, first, second, added)):
             return problem
         before = await self._entry(row.consumed_seq - 1)
         if row.kind not in (commands.PostMessage.kind, commands.Compact.kind) and before is not None and first.at != max(row.at, before.at):
@@ -456,6 +500,15 @@ class SessionCheck:
             return f"it is settled by entry {row.settled_seq}, but should be by {settled}"
         return ""
 
+    async def _added(self, laid: entries.Laid) -> list[entries.MessageAdded]:
+        """The messages that were written with an edit."""
+        found: list[entries.MessageAdded] = []
+        seq = laid.seq
+        while len(found) < laid.tail - laid.number and (entry := await self._entry(seq := seq + 1)) is not None:
+            if isinstance(entry, entries.MessageAdded):
+                found.append(entry)
+        return found
+
     async def _whole(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
         whole: list[Part] = []
         for part in parts:
@@ -464,7 +517,7 @@ class SessionCheck:
         return tuple(whole)
 
     async def _next(self, after: int, *kinds: str) -> Entry | None:
-        rows = await self.store.entries(self.row.no, after=after, before=self.row.version + 1, kinds=kinds, limit=1)
+        rows = await read_entries(self.store, self.row.no, after=after, before=self.row.version + 1, kinds=kinds, limit=1)
         return open_entry(rows[0]) if rows else None
 
     async def _waiting(self, row: InboxRow) -> str:
@@ -498,8 +551,8 @@ class SessionCheck:
             "title": stored.title,
             "labels": stored.labels,
             "created": stored.created,
-            "parent": None,
-            "parent_kind": None,
+            "parent": None if self.forked is None else self.forked.session,
+            "parent_kind": None if self.forked is None else "fork",
         }
         for name, value in expected.items():
             if getattr(row, name) != value:

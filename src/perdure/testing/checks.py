@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..core import checkpoint as checkpoints
+from ..core.checkpoint import calls_in
 from ..core.effects import effect_key
 from ..core.entries import (
     EffectSettled,
     Entry,
+    Forked,
     MessageAdded,
     NoteAdded,
     OperationEnded,
     OperationPlanned,
     OperationStarted,
     Plan,
+    Redacted,
     RequestClosed,
     RequestOpened,
     TurnEnded,
@@ -22,9 +25,10 @@ from ..core.entries import (
 )
 from ..core.errors import PerdureError
 from ..core.journal import GENESIS, Sealed, body_digest, link, open_entry
-from ..core.messages import Message, StoredPart, ToolCallResponse
+from ..core.messages import Message, RedactedPart, StoredPart
+from ..core.transcript import Transcript
 from ..runtime.batch import parked
-from ..runtime.context import Context
+from ..runtime.messages import Messages, read_entries
 from ..store.base import Loaded, SessionQuery, Store
 
 __all__ = ["find_all_problems", "find_problems", "invalid_transcript", "read_transcript"]
@@ -47,11 +51,11 @@ async def find_problems(store: Store, session_id: str) -> list[str]:
     if head is None:
         return ["there is no such session"]
     rows = await store.entries(head.row.no)
-    problems = [*_chain_problems(head, rows)]
     try:
-        entries = [open_entry(row) for row in rows]
+        entries = [open_entry(row) for row in await read_entries(store, head.row.no)]
+        problems = [*_chain_problems(head, rows, entries)]
     except PerdureError as error:
-        return [*problems, str(error)]
+        return [str(error)]
     folded = checkpoints.encode(checkpoints.fold(entries))
     if folded != head.row.checkpoint:
         problems.append(f"the journal adds up to {folded.decode()}, but the checkpoint is {head.row.checkpoint.decode()}")
@@ -74,17 +78,10 @@ async def read_transcript(store: Store, session_id: str) -> list[Message]:
     head = await store.load(session_id)
     if head is None:
         return []
-    row = head.row
-
-    async def fetch(digest: str) -> bytes:
-        blob = await store.blob(row.root, digest)
-        if blob is None:
-            raise AssertionError(f"the content {digest} is missing")
-        return blob.data
-
-    context = Context(fetch)
-    await context.add([open_entry(item) for item in await store.entries(row.no)])
-    return [message for message in context.view("") if message.position >= 0]
+    checkpoint = checkpoints.decode(head.row.checkpoint)
+    messages = Messages(store, head.row)
+    laid = await messages.laid(checkpoint.transcript.base)
+    return await messages.read(Transcript.at(laid, checkpoint.number, checkpoint.revision).layout, 0)
 
 
 def invalid_transcript(messages: Sequence[Message], *, complete: bool = True, prompts: Sequence[int] = ()) -> list[str]:
@@ -96,9 +93,9 @@ def invalid_transcript(messages: Sequence[Message], *, complete: bool = True, pr
     problems: list[str] = []
     before: Message | None = None
     for index, message in enumerate(messages):
-        calls = [call.id for call in before.tool_calls] if before is not None else []
+        calls = [call.id for call in calls_in(before.parts)] if before is not None else []
         if message.role == "tool":
-            responses = [part.id for part in message.parts if isinstance(part, ToolCallResponse)]
+            responses = [part.call if isinstance(part, RedactedPart) else getattr(part, "id", "") for part in message.parts]
             if responses != calls or not responses:
                 problems.append(f"message {index} responds to {responses}, but the calls before it are {calls}")
         else:
@@ -110,17 +107,25 @@ def invalid_transcript(messages: Sequence[Message], *, complete: bool = True, pr
         if message.position != index:
             problems.append(f"message {index} says that it stands at {message.position}")
         before = message
-    if complete and before is not None and before.tool_calls:
+    if complete and before is not None and calls_in(before.parts):
         problems.append("the last message asks for calls that have no response")
     return problems
 
 
-def _chain_problems(head: Loaded, rows: Sequence[Sealed]) -> Iterable[str]:
+def _chain_problems(head: Loaded, rows: Sequence[Sealed], entries: Sequence[Entry]) -> Iterable[str]:
     if [row.seq for row in rows] != list(range(1, head.row.version + 1)):
         yield f"the journal of version {head.row.version} has the entries {[row.seq for row in rows]}"
     chain, number, at = GENESIS, 0, 0
+    forked = next((entry for entry in entries if isinstance(entry, Forked)), None)
+    redacted = {item.seq for entry in entries if isinstance(entry, Redacted) for item in entry.rows}
+    if forked is not None:
+        chain = bytes.fromhex(forked.chain)
     for row in rows:
         number += row.kind == "message"
+        if forked is not None and row.seq == forked.seq:
+            number = forked.cut
+        if (row.body is None) != (row.seq in redacted):
+            yield f"entry {row.seq} {'has no content' if row.body is None else 'still has the content'}, against what the redactions say"
         chain = link(chain, head.row.session_id, row.seq, row.number, row.kind, row.at, row.body_digest)
         if chain != row.chain:
             yield f"the chain breaks at entry {row.seq}"
@@ -222,7 +227,7 @@ async def _content_problems(store: Store, head: Loaded, entries: Sequence[Entry]
                 wanted |= {part.digest: entry.seq for part in entry.parts if isinstance(part, StoredPart)}
             case MessageAdded():
                 wanted |= {part.digest: entry.seq for part in entry.parts if isinstance(part, StoredPart)}
-                refers = [item.receipt for item in entry.responses] + ([entry.receipt] if entry.role == "assistant" else [])
+                refers = [item.receipt for item in entry.responses] + ([entry.receipt] if entry.receipt else [])
                 problems += [f"message {entry.seq} refers to {seq}, which is no receipt" for seq in refers if seq not in receipts]
             case _:
                 pass

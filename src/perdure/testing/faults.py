@@ -56,6 +56,7 @@ READS = (
     "entries",
     "seek",
     "effects",
+    "tree",
     "sessions",
     "blob",
     "blobs",

@@ -280,6 +280,7 @@ ARGUMENTS: dict[str, Any] = {
     "metadata": {"a": 1},
     "at": 1,
     "revision": "0" * 64,
+    "old": "0" * 64,
     "expected": "0" * 64,
     "span": (0, 1),
     "replacement": (),

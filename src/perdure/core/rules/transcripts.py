@@ -69,7 +69,6 @@ def redact(draft: Draft, command: Redact) -> None:
         rows=command.rows,
         positions=asked.positions,
         entries=asked.entries,
-        blobs=command.blobs,
         title=command.title,
         reason=asked.reason,
         actor=asked.actor,

@@ -1,0 +1,193 @@
+"""Stored messages by their places: a layout's ranges over the journals of a tree of sessions, read without the rest of them.
+
+A message's number leads to its entry by a search over the journal, so that a page costs the same wherever it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
+
+import msgspec
+
+from ..core import canonical
+from ..core.entries import EffectSettled, Entry, Laid, MessageAdded, NoteAdded, OperationEnded, Redacted
+from ..core.errors import StoreCorrupt
+from ..core.journal import Sealed, open_entry
+from ..core.layout import Layout, Piece
+from ..core.messages import Message, Part
+from ..store.base import SessionRow, Store
+from .context import CONTEXT_KINDS, resolve_parts, stored_content
+
+__all__ = ["PAGE", "Messages", "left_of", "read_entries"]
+
+PAGE = 2_000
+"""How many entries are read at once."""
+
+
+async def read_entries(store: Store, no: int, **wanted: object) -> list[Sealed]:
+    """`Store.entries`, with what is left of the entries whose content was redacted in its place."""
+    rows = await store.entries(no, **wanted)  # type: ignore[arg-type]
+    if all(row.body is not None for row in rows):
+        return rows
+    left = await left_of(store, no)
+    return [row if row.body is not None else msgspec.structs.replace(row, body=left.get(row.seq)) for row in rows]
+
+
+async def left_of(store: Store, no: int) -> dict[int, bytes]:
+    """What is left of a session's redacted entries, by seq."""
+    left: dict[int, bytes] = {}
+    for row in await store.entries(no, kinds=(Redacted.kind,)):
+        entry = open_entry(row)
+        assert isinstance(entry, Redacted)
+        left |= {item.seq: canonical.encode(item.body) for item in entry.rows}
+    return left
+
+
+class Messages:
+    """The messages that a session's layouts name, its own and those of the sessions that it was forked from."""
+
+    def __init__(self, store: Store, row: SessionRow) -> None:
+        self._store = store
+        self._row = row
+        self._numbers: dict[str, int] = {"": row.no}
+        self._fetch = partial(stored_content, store, row.root)
+
+    async def number(self, session: str) -> int:
+        """The store's number of a session of the tree. Raises `StoreCorrupt` if it isn't there."""
+        if session not in self._numbers:
+            head = await self._store.load(session)
+            if head is None or head.row.root != self._row.root:
+                raise StoreCorrupt(f"the session {session!r}, which messages are taken from, is missing", hint="run `perdure verify`")
+            self._numbers[session] = head.row.no
+        return self._numbers[session]
+
+    async def laid(self, seq: int) -> Laid | None:
+        """The entry that laid a transcript out; ``None`` for 0. Raises `StoreCorrupt` if another stands there."""
+        if not seq:
+            return None
+        rows = await self._store.entries(self._row.no, after=seq - 1, before=seq + 1)
+        entry = open_entry(rows[0]) if rows else None
+        if not isinstance(entry, Laid):
+            raise StoreCorrupt(f"entry {seq} lays no transcript out", hint="run `perdure verify`")
+        return entry
+
+    async def entries(self, layout: Layout) -> AsyncIterator[list[MessageAdded]]:
+        """The entries of a layout's messages, in pages."""
+        for piece in layout.pieces:
+            no = await self.number(piece.session)
+            after, before = await self._seek(no, piece.start) - 1, await self._seek(no, piece.stop - 1) + 1
+            found = 0
+            while found < len(piece):
+                rows = await read_entries(self._store, no, after=after, before=before, kinds=(MessageAdded.kind,), limit=PAGE)
+                entries = [entry for entry in map(open_entry, rows) if isinstance(entry, MessageAdded)]
+                if not entries or entries[0].number != piece.start + found:
+                    raise StoreCorrupt(f"message {piece.start + found} is missing", hint="run `perdure verify`")
+                found, after = found + len(entries), entries[-1].seq
+                yield entries
+
+    async def entry(self, layout: Layout, position: int) -> MessageAdded:
+        """The entry of the message at a position."""
+        async for entries in self.entries(layout.slice(position, position + 1)):
+            return entries[0]
+        raise IndexError(position)
+
+    async def digests(self, layout: Layout) -> list[str]:
+        """The digests of a layout's messages."""
+        return [entry.digest async for entries in self.entries(layout) for entry in entries]
+
+    async def read(self, layout: Layout, position: int) -> list[Message]:
+        """A layout's messages, whole; the first of them stands at ``position``."""
+        messages: list[Message] = []
+        for piece in layout.pieces:
+            async for entries in self.entries(Layout([piece])):
+                receipts = await self._receipts(await self.number(piece.session), entries)
+                for entry in entries:
+                    parts = await resolve_parts(_parts(entry, receipts), self._fetch)
+                    messages.append(message_of(entry, parts, position + len(messages), piece.session))
+        return messages
+
+    @property
+    def no(self) -> int:
+        """The store's number of the session itself."""
+        return self._row.no
+
+    async def context(self, layout: Layout, until: int) -> AsyncIterator[list[Sealed]]:
+        """The rows that a layout's messages are made of, with this session's notes before the entry ``until``, in pages.
+
+        A note stands behind the message that it was made behind, if that is there; of the parent's, those between two of its messages.
+        """
+        for piece in layout.pieces:
+            no = await self.number(piece.session)
+            after = await self._seek(no, piece.start - 1) if piece.start > 1 else 0
+            behind = await self._store.seek(no, piece.stop) if not piece.session else None
+            before = await self._seek(no, piece.stop - 1) + 1 if behind is None else behind
+            while rows := await read_entries(self._store, no, after=after, before=before, kinds=CONTEXT_KINDS, limit=PAGE):
+                after = rows[-1].seq
+                yield [row for row in rows if _belongs(row, piece, until)]
+
+    async def _seek(self, no: int, number: int) -> int:
+        seq = await self._store.seek(no, number)
+        if seq is None:
+            raise StoreCorrupt(f"message {number} is missing", hint="run `perdure verify`")
+        return seq
+
+    async def _receipts(self, no: int, messages: Sequence[MessageAdded]) -> dict[int, tuple[Part, ...]]:
+        """The parts in the entries that messages refer to."""
+        wanted = {seq for message in messages for seq in (message.receipt, *(item.receipt for item in message.responses)) if seq}
+        receipts: dict[int, tuple[Part, ...]] = {}
+        if not wanted:
+            return receipts
+        after, last = min(wanted) - 1, max(wanted)
+        kinds = (OperationEnded.kind, EffectSettled.kind)
+        while after < last and (rows := await read_entries(self._store, no, after=after, before=last + 1, kinds=kinds, limit=PAGE)):
+            after = rows[-1].seq
+            for entry in _opened(row for row in rows if row.seq in wanted):
+                receipts[entry.seq] = getattr(entry, "parts", ())
+        return receipts
+
+
+def message_of(entry: MessageAdded, parts: tuple[Part, ...], position: int, session: str) -> Message:
+    """A message as readers see it, without what only its provider may read."""
+    return Message(
+        role=entry.role,
+        parts=tuple([part for part in parts if part.__struct_config__.tag != "private"]),
+        position=position,
+        seq=entry.seq,
+        at=entry.at,
+        submission=entry.submission,
+        author=entry.author,
+        reply=entry.reply,
+        source=entry.source,
+        session=session,
+    )
+
+
+def _opened(rows: Iterable[Sealed]) -> list[Entry]:
+    return [open_entry(row) for row in rows]
+
+
+def _parts(entry: MessageAdded, receipts: dict[int, tuple[Part, ...]]) -> tuple[Part, ...]:
+    sources = [entry.receipt] if entry.receipt else [response.receipt for response in entry.responses]
+    for seq in sources:
+        if seq not in receipts:
+            raise StoreCorrupt(f"entry {seq}, which message {entry.seq} refers to, is missing", hint="run `perdure verify`")
+    if entry.receipt:
+        return receipts[entry.receipt]
+    instead = iter(entry.parts)
+    responses = entry.responses
+    return (
+        tuple(part for item in responses for part in ((next(instead),) if item.replaced else receipts[item.receipt]))
+        if responses
+        else entry.parts
+    )
+
+
+def _belongs(row: Sealed, piece: Piece, until: int) -> bool:
+    match row.kind:
+        case MessageAdded.kind:
+            return piece.start <= row.number < piece.stop
+        case NoteAdded.kind:
+            return piece.start <= row.number < piece.stop and (bool(piece.session) or row.seq < until)
+        case _:
+            return True

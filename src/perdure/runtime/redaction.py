@@ -1,0 +1,279 @@
+"""Content taken out of a session for good: out of its entries, what belongs to them, and the blobs that they had set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..core import checkpoint as checkpoints
+from ..core import commands
+from ..core.checkpoint import Checkpoint
+from ..core.commands import Command, EditMessage, RedactContent, ReportResult
+from ..core.entries import (
+    EffectSettled,
+    Entry,
+    Failure,
+    MessageAdded,
+    NoteAdded,
+    OperationEnded,
+    OperationPlanned,
+    Redacted,
+    RequestClosed,
+    SessionChanged,
+    SessionCreated,
+)
+from ..core.errors import InvalidSpan, NothingChanged, SessionBusy
+from ..core.journal import open_entry
+from ..core.messages import Part, StoredPart, text_of
+from ..core.redaction import aside, redacted_row, without_content, without_quote
+from ..core.reports import Redact
+from ..core.transcript import Transcript, check_span
+from ..store.audit import Auditable
+from ..store.base import InboxRow, Loaded
+from .about import check_text
+from .batch import Batch
+from .context import Fetch, resolve_parts
+from .control import decode_row
+from .messages import PAGE, Messages
+from .names import conflict, submission_id
+from .transcripts import ATTEMPTS, REASON_LIMIT, check_idle
+
+if TYPE_CHECKING:
+    from ..store.base import SessionRow
+    from .runtime import Runtime
+
+__all__ = ["Redaction", "Removed"]
+
+FOLLOWED = (OperationEnded.kind, EffectSettled.kind, NoteAdded.kind, RequestClosed.kind, OperationPlanned.kind)
+"""The entries that can hold something of an operation's content."""
+
+
+class Removed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a redaction took out: the content of ``entries``, as the entry ``seq`` says.
+
+    ``unreachable`` says, a sentence each, where the same content may still be: messages that other sessions of the tree own, content that
+    something else refers to, titles that were copied, consumers that had read it. What left the store before, and what a model or a person
+    quoted since, nobody here knows.
+    """
+
+    session_id: str
+    seq: int
+    entries: tuple[int, ...]
+    unreachable: tuple[str, ...]
+    submission: str
+    duplicate: bool = False
+
+
+class Redaction:
+    """The part of `Sessions` that removes content."""
+
+    _runtime: Runtime
+    _head: Callable[[str], Awaitable[Loaded]]
+    _fetcher: Callable[[SessionRow], Fetch]
+    _transcript: Callable[[Loaded], Awaitable[tuple[Messages, Transcript]]]
+    commit_edit: Callable[[Loaded, Batch, Any], Awaitable[bool]]
+
+    async def redact(
+        self,
+        session_id: str,
+        positions: int | Iterable[int] = (),
+        *,
+        entries: int | Iterable[int] = (),
+        reason: str = "",
+        actor: str = "",
+        submission: str | None = None,
+    ) -> Removed:
+        """Remove the content of messages, by their positions, and of journal entries, by their seqs, for good. One commit.
+
+        It follows what belongs to them: receipts, results that came later and what was told of them, edited arguments, content that was set
+        aside, the session's title if it was made of a message. Readers see a `RedactedPart` in its place, in every fork and at every
+        revision; calls and responses stay together, revisions stay what they are, and the chain still verifies. The file of an SQLite store
+        holds none of it any more after ``store.vacuum()``.
+
+        Raises, and changes nothing: `SessionBusy` while a turn runs; `InvalidSpan` for what isn't there or holds no content;
+        `NothingChanged` if nothing is left to remove; `SubmissionConflict`, `SessionNotFound`. Archived sessions can be redacted too.
+        """
+        name = submission_id(submission)
+        for _ in range(ATTEMPTS):
+            head = await self._head(session_id)
+            checkpoint = checkpoints.decode(head.row.checkpoint)
+            earlier = await self._runtime.store.submission(head.row.no, name)
+            if earlier is None:
+                check_idle(head, checkpoint, archived=True)
+            command = RedactContent(
+                positions=_numbers(positions, "a position"),
+                entries=_numbers(entries, "an entry"),
+                reason=check_text(reason, "reason", REASON_LIMIT),
+                actor=check_text(actor, "actor"),
+                submission=name,
+                at=max(self._runtime.clock.now(), head.now),
+            )
+            if earlier is not None:
+                return await self._known(head, command, earlier)
+            batch = Batch(head, checkpoint, now=command.at)
+            unreachable = await self._redact(head, checkpoint, batch, command)
+            if await self.commit_edit(head, batch, command):
+                redacted = batch.entries[0]
+                assert isinstance(redacted, Redacted)
+                return Removed(
+                    session_id=session_id,
+                    seq=redacted.seq,
+                    entries=batch.redacted,
+                    unreachable=(*unreachable, *await self._left_behind(head, checkpoint, batch, title=redacted.title)),
+                    submission=name,
+                )
+        raise SessionBusy(f"{session_id!r} changes all the time", hint="try again when less is going on")
+
+    async def _known(self, head: Loaded, command: Command, earlier: InboxRow) -> Removed:
+        rows = await self._runtime.store.entries(head.row.no, after=(earlier.consumed_seq or 0) - 1, before=(earlier.consumed_seq or 0) + 1)
+        redacted = open_entry(rows[0]) if rows else None
+        if earlier.digest != commands.digest(command) or not isinstance(redacted, Redacted):
+            raise conflict(command)
+        return Removed(
+            session_id=head.row.session_id,
+            seq=redacted.seq,
+            entries=tuple(row.seq for row in redacted.rows),
+            unreachable=(),
+            submission=command.submission,
+            duplicate=True,
+        )
+
+    async def _redact(self, head: Loaded, checkpoint: Checkpoint, batch: Batch, command: RedactContent) -> list[str]:
+        """Decide it, and say what lies elsewhere."""
+        asked, unreachable = await self._asked(head, command)
+        gone = {seq for seq, entry in asked.items() if entry is None}
+        found = {seq: entry for seq, entry in asked.items() if entry is not None}
+        said = [entry for entry in found.values() if isinstance(entry, MessageAdded)]
+        operations = await self._follow(head, found)
+        title = await self._title(head, checkpoint, found)
+        quoting = await self._quoting(head, {entry.seq for entry in said})
+        rows = [redacted_row(entry, without_quote(entry)) for entry in quoting if entry.seq not in found]
+        for seq, entry in sorted(found.items()):
+            left = without_content(entry)
+            if left is not None:
+                rows.append(redacted_row(entry, left))
+            elif seq in command.entries and not _refers(entry):
+                raise InvalidSpan(f"entry {seq} is a {entry.kind}, which holds no content", hint="name a message, a receipt or a note")
+        if not rows:
+            where = "; ".join(unreachable) or f"{len(gone)} entries were redacted before"
+            raise NothingChanged(f"there is nothing to remove here: {where}", hint="nothing was written", unreachable=tuple(unreachable))
+        blobs = set().union(*(aside(entry) for entry in found.values()))
+        rows.sort(key=lambda row: row.seq)
+        batch.apply(Redact(command=command, rows=tuple(rows), title=title, at=command.at))
+        batch.redacted = tuple(row.seq for row in rows)
+        batch.erased = tuple(sorted(blobs))
+        for row in await self._runtime.store.inbox(head.row.no):
+            waiting = decode_row(row)
+            late = isinstance(waiting, ReportResult) and waiting.operation in operations
+            if late or (isinstance(waiting, EditMessage) and waiting.message in {entry.submission for entry in said if entry.submission}):
+                batch.refuse(row, Failure(code="redacted", message="what it is about was redacted"))
+        return unreachable
+
+    async def _asked(self, head: Loaded, command: RedactContent) -> tuple[dict[int, Entry | None], list[str]]:
+        """The session's own entries that are meant (``None``: redacted before), and what is another session's."""
+        messages, transcript = await self._transcript(head)
+        seqs, unreachable = set(command.entries), []
+        for position in command.positions:
+            check_span(position, position + 1, len(transcript.layout))
+            place = transcript.layout.locate(position)
+            if place.session:
+                unreachable.append(f"message {position} is the session {place.session!r}'s: redact it there")
+            else:
+                seqs.add((await messages.entry(transcript.layout, position)).seq)
+        for seq in seqs:
+            if not 0 < seq <= head.row.version:
+                raise InvalidSpan(f"there is no entry {seq}", hint=f"the journal has entries 1 to {head.row.version}")
+        return {seq: await self._own(head, seq) for seq in sorted(seqs)}, unreachable
+
+    async def _own(self, head: Loaded, seq: int) -> Entry | None:
+        row = (await self._runtime.store.entries(head.row.no, after=seq - 1, before=seq + 1))[0]
+        return None if row.body is None else open_entry(row)
+
+    async def _follow(self, head: Loaded, found: dict[int, Entry]) -> set[str]:
+        """Add what belongs to the entries; returns the operations whose content goes."""
+        for message in [entry for entry in found.values() if isinstance(entry, MessageAdded)]:
+            for seq in (message.receipt, *(response.receipt for response in message.responses)):
+                receipt = await self._own(head, seq) if seq else None
+                if receipt is not None:
+                    found[seq] = receipt
+        operations = {entry.operation for entry in found.values() if isinstance(entry, OperationEnded | EffectSettled)}
+        # The arguments of the calls that an answer asked for may have been edited before they ran.
+        steps = {operation.rsplit(".", 1)[0] for operation in operations if operation.endswith(".0")}
+        after = min((int(operation[1:].split(".", 1)[0]) for operation in operations), default=0)
+        while operations:
+            rows = await self._runtime.store.entries(head.row.no, after=after, kinds=FOLLOWED, limit=PAGE)
+            for row in rows:
+                entry = open_entry(row) if row.body is not None else None
+                edited = isinstance(entry, RequestClosed | OperationPlanned) and entry.operation.rsplit(".", 1)[0] in steps
+                if entry is not None and (getattr(entry, "operation", "") in operations or edited):
+                    found.setdefault(entry.seq, entry)
+            if len(rows) < PAGE:
+                break
+            after = rows[-1].seq
+        return operations
+
+    async def _quoting(self, head: Loaded, quoted: set[int]) -> list[MessageAdded]:
+        """The messages that reply to others and quote them."""
+        found: list[MessageAdded] = []
+        after = min(quoted, default=head.row.version)
+        while rows := await self._runtime.store.entries(head.row.no, after=after, kinds=(MessageAdded.kind,), limit=PAGE):
+            after = rows[-1].seq
+            # Few messages quote: most of them need not be opened.
+            for entry in [open_entry(row) for row in rows if row.body is not None and b'"reply"' in row.body]:
+                if isinstance(entry, MessageAdded) and entry.reply is not None and entry.reply.seq in quoted:
+                    found.append(entry)
+        return found
+
+    async def _title(self, head: Loaded, checkpoint: Checkpoint, found: dict[int, Entry]) -> bool:
+        """Whether the session's title goes too, and with it the entries that say it."""
+        wanted = any(isinstance(entry, SessionCreated | SessionChanged) and entry.title for entry in found.values())
+        for entry in [*found.values()]:
+            if checkpoint.title and isinstance(entry, MessageAdded) and entry.role == "user":
+                wanted = wanted or checkpoint.title in " ".join(text_of(await self._whole(head, entry.parts)).split())
+        if wanted:
+            for row in await self._runtime.store.entries(head.row.no, kinds=(SessionCreated.kind, SessionChanged.kind)):
+                said = open_entry(row) if row.body is not None else None
+                if isinstance(said, SessionCreated | SessionChanged) and said.title:
+                    found[said.seq] = said
+        return wanted
+
+    async def _whole(self, head: Loaded, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        return await resolve_parts(parts, self._fetcher(head.row)) if any(isinstance(part, StoredPart) for part in parts) else parts
+
+    async def _left_behind(self, head: Loaded, checkpoint: Checkpoint, batch: Batch, *, title: bool) -> list[str]:
+        """Where the content may still be, a sentence each."""
+        store, row = self._runtime.store, head.row
+        found = [
+            f"the content {digest[:12]}… stays, because something else of the tree refers to it"
+            for digest in batch.erased
+            if await store.blob(row.root, digest) is not None
+        ]
+        if title:
+            found += [
+                f"the title of {other.session_id!r} is the same"
+                for other in await store.tree(row.root)
+                if other.session_id != row.session_id and other.status != "deleted" and other.title == checkpoint.title
+            ]
+        if isinstance(store, Auditable):
+            first = min(batch.redacted)
+            found += [f"the consumer {consumer!r} has read it" for consumer, seq in await store.cursors(row.no) if seq >= first]
+        return found
+
+
+def _refers(entry: Entry) -> bool:
+    """Whether an entry's content stands in other entries."""
+    return isinstance(entry, MessageAdded) and bool(entry.receipt or entry.responses)
+
+
+def _numbers(given: Any, what: str) -> tuple[int, ...]:
+    if type(given) is int:
+        given = (given,)
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidSpan(f"{given!r:.40} can't be {what}", hint="pass numbers")
+    numbers = tuple(given)
+    for number in numbers:
+        if type(number) is not int or number < 0:
+            raise InvalidSpan(f"{number!r:.40} can't be {what}", hint="pass numbers")
+    return tuple(sorted(set(numbers)))

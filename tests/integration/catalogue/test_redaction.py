@@ -1,0 +1,345 @@
+"""Content can be removed for good: out of every view, every fork, every revision and the file; and only what an entry names is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from perdure import (
+    Agent,
+    FunctionModel,
+    InvalidSpan,
+    ModelRequest,
+    NothingChanged,
+    Redacted,
+    RedactedPart,
+    Reply,
+    SessionBusy,
+    ToolCall,
+    ToolContext,
+    tool,
+)
+from perdure.runtime.verify import verify
+from perdure.store.sqlite import SQLiteStore
+
+from ..interactive.acting import Place, Process
+from .talking import Payments, echoing, line, lines, paying, sound, talk
+
+SECRET = "the-secret-is-xyzzy-4711"
+
+
+async def everywhere(process: Process, *sessions: str) -> str:
+    """All that anybody can read of sessions, as one text."""
+    found: list[Any] = []
+    for session in sessions:
+        found.append(await process.sessions.history(session, limit=1000))
+        found += [
+            await process.sessions.history(session, limit=1000, revision=item.parent) for item in await process.sessions.revisions(session)
+        ]
+        found += [await process.sessions.entries(session), await process.sessions.info(session)]
+        head = await process.store.load(session)
+        assert head is not None
+        found += [head, await process.store.entries(head.row.no), await process.store.inbox(head.row.no)]
+        found += [await process.store.blob(head.row.root, digest) for digest in await process.store.blobs(head.row.root)]
+    return repr(found)
+
+
+async def test_a_redacted_message_is_gone_from_every_view_fork_and_revision(place: Place) -> None:
+    async with place.process() as process:
+        sessions = process.sessions
+        await talk(process, f"I tell you {SECRET}", "something else")
+        await sessions.fork("s", session_id="f")
+        old = await sessions.revision("s")
+        await sessions.rewrite("s", (2, 3), ["rather"])
+        before = await sessions.revision("s")
+
+        removed = await sessions.redact("s", [0], reason="a person asked for it", actor="ann")
+
+        assert SECRET not in await everywhere(process, "s")
+        assert await lines(process) == ["user: <text>", "assistant: answer 1", "user: rather", "assistant: answer 2"]
+        assert (await lines(process, "f"))[0] == (await lines(process, revision=old))[0] == "user: <text>"
+        assert await sessions.revision("s") == before
+        assert (await sessions.info("s")).title == ""
+        (entry,) = await sessions.entries("s", kinds=("redacted",))
+        assert isinstance(entry, Redacted)
+        assert (entry.seq, entry.positions, entry.reason, entry.actor) == (removed.seq, (0,), "a person asked for it", "ann")
+        assert set(removed.entries) >= {row.seq for row in await process.store.entries((await process.row()).no) if row.body is None}
+        assert [part for part in removed.unreachable if "'f'" in part] != []
+        await sound(process)
+    async with place.process() as process:
+        await talk(process, "go on", session="f")
+        await talk(process, "go on")
+        await sessions_edit_behind(process)
+        await sound(process)
+
+
+async def sessions_edit_behind(process: Process) -> None:
+    """A redacted message still counts where a revision is worked out."""
+    edit = await process.sessions.rewrite("s", (1, 2), [])
+    assert await process.sessions.revision("s", edit.count) == edit.revision
+
+
+async def test_what_belongs_to_a_message_goes_with_it(place: Place) -> None:
+    payments = Payments()
+    agent = paying(payments)
+    async with place.process() as process:
+        await talk(process, f"pay {SECRET} 5 r1", agent=agent)
+        await process.sessions.redact("s", [0, 1, 2])
+        assert SECRET not in await everywhere(process, "s")
+        assert await lines(process) == [
+            "user: <text>",
+            "assistant: <tool_call call_r1>",
+            "tool: <tool_call_response call_r1>",
+            "assistant: done",
+        ]
+        await sound(process)
+        await talk(process, "hello", agent=agent)
+        await sound(process)
+
+
+async def test_a_model_is_told_that_something_was_there(place: Place) -> None:
+    asked: list[list[str]] = []
+
+    def remember(request: ModelRequest) -> Reply:
+        asked.append([line(message) for message in request.messages])
+        if request.messages[-1].text.startswith("look"):
+            return Reply(tool_calls=[ToolCall(name="look", arguments={"at": SECRET}, id="c1")])
+        return Reply("done")
+
+    @tool(effect="pure")
+    async def look(at: str) -> str:
+        """Look at something."""
+        return f"saw {at}"
+
+    agent = Agent("helper", model=FunctionModel(remember), tools=[look])
+    async with place.process() as process:
+        async with process.session("s", agent):
+            await talk(process, f"look at {SECRET}", agent=agent)
+            await process.sessions.redact("s", range(3))
+            await talk(process, "and now", agent=agent)
+        said = ["user: [redacted]", "assistant: look(c1)", "tool: c1=[redacted]", "assistant: done", "user: and now"]
+        assert asked[-1] == said
+        assert SECRET not in repr(asked[-1])
+    async with place.process() as process:
+        await talk(process, "again", agent=agent)
+        assert asked[-1][:5] == said
+        await sound(process)
+
+
+async def test_edited_arguments_late_results_and_their_notes_go_too(place: Place) -> None:
+    started = asyncio.Event()
+    tokens: list[str] = []
+
+    @tool(effect="external", timeout=0.05)
+    async def search(ctx: ToolContext, words: str) -> str:
+        """Search."""
+        tokens.append(ctx.callback_token)
+        started.set()
+        await asyncio.sleep(60)
+        return words
+
+    def answer(request: ModelRequest) -> Reply:
+        if request.messages[-1].role == "user" and not tokens:
+            return Reply(tool_calls=[ToolCall(name="search", arguments={"words": "harmless"}, id="c1")])
+        return Reply("done")
+
+    agent = Agent("helper", model=FunctionModel(answer), tools=[search], approve=["search"])
+    async with place.process() as process:
+        async with process.session("s", agent) as session:
+            await session.send("search")
+            while not (requests := await process.sessions.requests("s")):
+                await asyncio.sleep(0.01)
+            await process.sessions.approve("s", requests[0].request_id, {"words": SECRET})
+            await started.wait()
+            while (await process.sessions.checkpoint("s")).turn is not None:
+                place.clock.advance(100)
+                await asyncio.sleep(0.01)
+        await process.sessions.report(tokens[0], f"found {SECRET}")
+        assert SECRET in await everywhere(process, "s")
+        removed = await process.sessions.redact("s", [1, 2])
+        assert SECRET not in await everywhere(process, "s")
+        kinds = {row.kind for row in await process.store.entries((await process.row()).no) if row.seq in removed.entries}
+        assert {"operation_ended", "request_closed", "effect_settled", "note_added"} <= kinds
+        await sound(process)
+
+
+async def test_content_that_was_set_aside_goes_unless_something_else_refers_to_it(place: Place) -> None:
+    long, shared = SECRET * 5_000, "shared " * 10_000
+    async with place.process() as process:
+        await talk(process, long, shared)
+        await talk(process, shared, session="t")
+        await process.sessions.fork("s", at=2, session_id="f", replacement=shared)
+        assert len(await process.store.blobs("s")) > 0
+        removed = await process.sessions.redact("s", [0, 2])
+        assert SECRET not in await everywhere(process, "s", "f")
+        assert [words for words in removed.unreachable if "refers to it" in words] != []
+        assert (await process.sessions.history("f"))[2].text == shared
+        await process.sessions.redact("f", [2])
+        assert "shared shared" not in await everywhere(process, "s", "f")
+        assert "shared shared" in await everywhere(process, "t")
+        await sound(process)
+
+
+async def test_a_fork_says_whose_the_content_is(place: Place) -> None:
+    async with place.process() as process:
+        await talk(process, SECRET)
+        await process.sessions.fork("s", session_id="f")
+        await talk(process, "mine", session="f")
+        with pytest.raises(NothingChanged) as refused:
+            await process.sessions.redact("f", [0])
+        assert refused.value.facts["unreachable"] == ("message 0 is the session 's''s: redact it there",)
+        removed = await process.sessions.redact("f", [0, 2])
+        assert removed.unreachable[0] == "message 0 is the session 's''s: redact it there"
+        assert await lines(process, "f") == [f"user: {SECRET}", "assistant: answer 1", "user: <text>", "assistant: answer 2"]
+        await sound(process)
+
+
+async def test_a_quote_of_a_redacted_message_goes_and_the_quoting_message_stays(place: Place) -> None:
+    async with place.process() as process:
+        await talk(process, SECRET)
+        (first, _) = await process.sessions.history("s")
+        async with process.session("s", echoing()) as session:
+            sent = await session.send("about that", reply_to=first.seq)
+            async for event in session.events(after=0):
+                if getattr(event, "submission", "") == sent.id and event.__class__.__name__ == "TurnCompleted":
+                    break
+        assert SECRET in repr((await process.sessions.history("s"))[2])
+        await process.sessions.redact("s", [0])
+        assert SECRET not in await everywhere(process, "s")
+        assert (await lines(process))[2] == "user: about that"
+        await sound(process)
+
+
+async def test_entries_can_be_named_and_what_can_not_be_redacted_touches_nothing(place: Place) -> None:
+    async with place.process() as process:
+        await talk(process, "one")
+        note = await process.sessions.note("s", SECRET)
+        row = await process.store.submission((await process.row()).no, note.id)
+        assert row is not None
+        untouched = await process.everything()
+        wrong: list[Any] = [
+            {"positions": [2]},
+            {"positions": -1},
+            {"positions": "0"},
+            {"positions": [1.5]},
+            {"entries": [0]},
+            {"entries": 99},
+        ]
+        started = next(entry.seq for entry in await process.sessions.entries("s") if entry.kind == "turn_started")
+        for asked in (*wrong, {"entries": [started]}, {"positions": None}):
+            with pytest.raises(InvalidSpan):
+                await process.sessions.redact("s", **asked)
+        with pytest.raises(NothingChanged):
+            await process.sessions.redact("s")
+        assert await process.everything() == untouched
+        await process.sessions.redact("s", entries=row.consumed_seq or 0)
+        assert SECRET not in await everywhere(process, "s")
+        with pytest.raises(NothingChanged):
+            await process.sessions.redact("s", entries=[row.consumed_seq or 0])
+        await sound(process)
+
+
+async def test_a_redaction_is_made_once_for_its_submission(place: Place) -> None:
+    async with place.process() as process:
+        await talk(process, SECRET, "more")
+        once = await process.sessions.redact("s", [0], submission="r1")
+        again = await process.sessions.redact("s", [0], submission="r1")
+        assert (again.duplicate, again.seq, again.entries) == (True, once.seq, once.entries)
+        with pytest.raises(NothingChanged):
+            await process.sessions.redact("s", [0], submission="r2")
+        assert len(await process.sessions.entries("s", kinds=("redacted",))) == 1
+
+
+async def test_an_archived_session_can_still_be_redacted(place: Place) -> None:
+    async with place.process() as process:
+        await talk(process, SECRET)
+        await process.sessions.archive("s")
+        await process.sessions.redact("s", [0])
+        assert SECRET not in await everywhere(process, "s")
+        assert (await process.sessions.info("s")).status == "archived"
+        await sound(process)
+
+
+async def test_a_redaction_waits_for_no_turn(place: Place) -> None:
+    go_on = asyncio.Event()
+    asked = asyncio.Event()
+
+    async def slow(request: ModelRequest) -> str:
+        asked.set()
+        await go_on.wait()
+        return "done"
+
+    agent = Agent("helper", model=FunctionModel(slow))
+    async with place.process() as process:
+        running = asyncio.create_task(process.run(agent, SECRET, session="s"))
+        await asked.wait()
+        with pytest.raises(SessionBusy):
+            await process.sessions.redact("s", [0])
+        go_on.set()
+        await running
+        await process.sessions.redact("s", [0])
+
+
+@pytest.mark.parametrize("long", [False, True])
+async def test_after_a_vacuum_the_content_is_in_no_page_and_no_log(tmp_path: Path, long: bool) -> None:
+    place = Place("sqlite", tmp_path / "agents.db")
+    secret = SECRET * (5_000 if long else 1)
+    async with place.process() as process:
+        await talk(process, f"say {secret}", "other", agent=Agent("parrot", model=FunctionModel(lambda request: request.messages[-1].text)))
+        assert SECRET.encode() in bytes_of(tmp_path)
+        await process.sessions.redact("s", [0, 1])
+        await process.store.vacuum()
+        assert SECRET.encode() not in bytes_of(tmp_path)
+        assert b"other" in bytes_of(tmp_path)
+        await talk(process, "and on")
+        await sound(process)
+    assert SECRET.encode() not in bytes_of(tmp_path)
+
+
+def bytes_of(directory: Path) -> bytes:
+    """Every byte of a store's files."""
+    return b"".join(path.read_bytes() for path in sorted(directory.iterdir()) if path.is_file())
+
+
+@pytest.mark.parametrize(
+    ("statement", "seq"),
+    [
+        ("UPDATE journal SET body = NULL, salt = NULL WHERE seq = 3", 3),
+        ("UPDATE journal SET body = NULL WHERE seq = 3", 3),
+        ("UPDATE journal SET body = X'7b7d' WHERE seq = 3", 3),
+    ],
+)
+async def test_only_what_an_entry_names_may_be_gone(tmp_path: Path, statement: str, seq: int) -> None:
+    place = Place("sqlite", tmp_path / "agents.db")
+    async with place.process() as process:
+        await talk(process, "one", "two")
+        await process.sessions.redact("s", [2])
+        await sound(process)
+    place.execute(statement)
+    async with place.process() as process:
+        found = [problem async for problem in verify(process.store)]
+        assert next(problem.seq for problem in found if problem.where == "journal") == seq
+
+
+async def test_a_redaction_that_left_the_content_is_found(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path / "agents.db")
+    async with place.process() as process:
+        await talk(process, "one", "two")
+        row = next(row for row in await process.store.entries((await process.row()).no) if row.kind == "message")
+        await process.sessions.redact("s", [0])
+    store = SQLiteStore(place.path)
+    assert store is not None
+    hexed = (row.salt or b"").hex(), (row.body or b"").hex()
+    place.execute(f"UPDATE journal SET salt = X'{hexed[0]}', body = X'{hexed[1]}' WHERE seq = {row.seq}")
+    async with place.process() as process:
+        found = [str(problem) async for problem in verify(process.store)]
+        assert [words for words in found if "its content is still there" in words] != []
+
+
+def test_a_part_says_what_it_was() -> None:
+    part = RedactedPart(was="text")
+    assert msgspec.to_builtins(part) == {"type": "redacted", "was": "text"}

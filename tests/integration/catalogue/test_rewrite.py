@@ -1,0 +1,583 @@
+"""Any span of a transcript can give way to other messages, and comes back at its old revision; what can't stand there changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from perdure import (
+    Agent,
+    ApprovalRequested,
+    CutThroughCall,
+    FunctionModel,
+    InvalidSpan,
+    InvalidTranscript,
+    Message,
+    ModelRequest,
+    NothingChanged,
+    RevisionConflict,
+    Rewritten,
+    SessionBusy,
+    SessionNotFound,
+    StoreBroken,
+    SubmissionConflict,
+    Text,
+    ToolCall,
+    ToolCallResponse,
+    UnknownRevision,
+    UsageError,
+)
+from perdure.core.messages import digest_of, part_digest
+from perdure.core.transcript import EMPTY, chained
+from perdure.testing.faults import Fault
+
+from ..interactive.acting import Place
+from .talking import Payments, echoing, edit_fixture, line, lines, paying, sound, talk
+
+FOUR = ["user: hello", "assistant: answer 1", "user: follow up", "assistant: answer 2"]
+
+
+def answer(text: str) -> Message:
+    return Message(role="assistant", parts=(Text(text),))
+
+
+def revision_of(*messages: tuple[Any, str]) -> str:
+    """What messages of plain text are named, worked out by hand."""
+    revision = EMPTY
+    for role, text in messages:
+        revision = chained(revision, digest_of(role, [part_digest(Text(text))]))
+    return revision
+
+
+@pytest.mark.spec("C-T3-008", "B-B-173")
+async def test_a_rewrite_moves_the_head_keeps_the_old_messages_and_restore_brings_them_back(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        sessions = process.sessions
+        before, parent = await sessions.history("s"), await sessions.revision("s")
+
+        edit = await sessions.rewrite("s", (1, 4), [answer("summary")], expected=parent, reason="compaction", actor="ann")
+
+        assert (edit.session_id, edit.parent, edit.count) == ("s", parent, 2)
+        assert edit.revision == revision_of(("user", "hello"), ("assistant", "summary")) == await sessions.revision("s") != parent
+        assert await lines(process) == ["user: hello", "assistant: summary"]
+        (revision,) = await sessions.revisions("s")
+        assert (revision.parent, revision.revision, revision.reason, revision.actor) == (parent, edit.revision, "compaction", "ann")
+        assert await sessions.history("s", revision=parent) == before
+
+        back = await sessions.restore("s", parent, expected=edit.revision)
+
+        assert (back.session_id, back.parent, back.revision, back.count) == ("s", edit.revision, parent, 4)
+        assert await sessions.history("s") == before
+        assert [item.restored for item in await sessions.revisions("s")] == [False, True]
+        assert await lines(process, revision=edit.revision) == ["user: hello", "assistant: summary"]
+        await sound(process)
+
+
+@pytest.mark.spec("C-T3-009", "C-T3-010", "B-B-175")
+async def test_a_second_writer_with_a_stale_parent_is_told_both_revisions(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        parent = await process.sessions.revision("s")
+        first = await process.sessions.rewrite("s", (1, 2), [answer("one")], expected=parent)
+        untouched = await process.everything()
+        for expected in (parent, "f" * 64):
+            with pytest.raises(RevisionConflict) as refused:
+                await process.sessions.rewrite("s", (1, 2), [answer("two")], expected=expected)
+            assert refused.value.facts == {"expected": expected, "actual": first.revision}
+            with pytest.raises(RevisionConflict):
+                await process.sessions.restore("s", parent, expected=expected)
+        assert await process.everything() == untouched
+        assert (await lines(process))[1] == "assistant: one"
+
+
+@pytest.mark.spec("C-T3-011", "C-T3-012")
+async def test_revisions_are_listed_oldest_first_in_pages_and_the_head_always(place: Place) -> None:
+    async with place.process() as process:
+        await talk(process, "hello")
+        sessions = process.sessions
+        original = await sessions.revision("s")
+        none = await sessions.revisions("s")
+        assert (list(none), none.head) == ([], original)
+
+        one = await sessions.rewrite("s", (1, 2), [answer("one")], reason="correction")
+        two = await sessions.rewrite("s", (1, 2), [answer("two")], reason="polish: fix tone", actor="editor")
+
+        listed = await sessions.revisions("s")
+        assert listed.head == two.revision
+        assert [(item.revision, item.parent, item.actor, item.reason) for item in listed] == [
+            (one.revision, original, "", "correction"),
+            (two.revision, one.revision, "editor", "polish: fix tone"),
+        ]
+        latest = await sessions.revisions("s", limit=1)
+        assert ([item.revision for item in latest], latest.head) == ([two.revision], two.revision)
+        earlier = await sessions.revisions("s", limit=1, before=latest[0].seq)
+        assert ([item.revision for item in earlier], earlier.head) == ([one.revision], two.revision)
+        nothing = await sessions.revisions("s", before=earlier[0].seq)
+        assert (list(nothing), nothing.head) == ([], two.revision)
+        for before in (1, 10_000, one.seq + 1):
+            with pytest.raises(UsageError):
+                await sessions.revisions("s", before=before)
+
+
+@pytest.mark.spec("C-T3-013", "C-T3-014", "B-B-176")
+async def test_an_edit_that_changes_nothing_is_refused_by_name(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        sessions = process.sessions
+        for turn in range(2):
+            head = await sessions.revision("s")
+            untouched = await process.everything()
+            for call in (
+                sessions.restore("s", head),
+                sessions.rewrite("s", (2, 2), []),
+                sessions.rewrite("s", (0, 4), await sessions.history("s")),
+                sessions.rewrite("s", (2, 3), ["follow up"]),
+            ):
+                with pytest.raises(NothingChanged):
+                    await call
+            assert await process.everything() == untouched
+            await sessions.rewrite("s", (3, 4), [answer(f"other {turn}")])
+
+
+@pytest.mark.spec("C-T3-015", "B-B-177")
+async def test_an_unknown_revision_is_refused_and_touches_nothing(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        untouched = await process.everything()
+        for unknown in ("0" * 63 + "1", "nonsense", ""):
+            with pytest.raises(UnknownRevision):
+                await process.sessions.restore("s", unknown)
+            with pytest.raises(UnknownRevision):
+                await process.sessions.history("s", revision=unknown)
+            with pytest.raises(UnknownRevision):
+                await process.sessions.diff("s", unknown)
+        assert await process.everything() == untouched
+
+
+@pytest.mark.spec("C-T3-016")
+async def test_the_present_revision_reads_without_any_edit(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        head = await process.sessions.revision("s")
+        assert head == revision_of(("user", "hello"), ("assistant", "answer 1"), ("user", "follow up"), ("assistant", "answer 2"))
+        assert await process.sessions.history("s", revision=head) == await process.sessions.history("s")
+        assert await process.sessions.history("s", revision=head, limit=2, before=2) == (await process.sessions.history("s"))[:2]
+        assert await process.sessions.revision("s", 0) == EMPTY
+        assert await process.sessions.revision("s", 2) == revision_of(("user", "hello"), ("assistant", "answer 1"))
+
+
+async def test_history_pages_in_both_directions(place: Place) -> None:
+    async with place.process() as process:
+        await talk(process, *(f"say {index}" for index in range(5)))
+        await process.sessions.rewrite("s", (2, 4), ["between", "and again"])
+        everything = await lines(process)
+        assert len(everything) == 10
+
+        async def page(**wanted: Any) -> list[str]:
+            return [line(message) for message in await process.sessions.history("s", **wanted)]
+
+        for start in range(-2, 12):
+            for limit in (1, 3, 20):
+                stop = min(max(0, start), len(everything))
+                assert await page(before=start, limit=limit) == everything[max(0, stop - limit) : stop]
+                assert await page(after=start, limit=limit) == everything[max(0, start + 1) : max(0, start + 1) + limit]
+        assert await page(after=2, before=5, limit=50) == everything[3:5]
+        assert await page(limit=3) == everything[-3:]
+        for wrong in ({"before": "1"}, {"after": 1.0}, {"limit": True}, {"limit": 0}):
+            with pytest.raises(UsageError):
+                await page(**wrong)
+
+
+async def test_a_b_a_arrives_at_the_old_revision_and_each_edit_stays_listed(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        sessions = process.sessions
+        first = await sessions.revision("s")
+        await sessions.rewrite("s", (3, 4), [answer("other")])
+        again = await sessions.rewrite("s", (3, 4), [answer("answer 2")])
+        assert again.revision == first
+        other = await sessions.rewrite("s", (3, 4), [answer("other")])
+        back = await sessions.restore("s", first)
+        assert (back.revision, back.parent) == (first, other.revision)
+        assert await lines(process) == FOUR
+        listed = await sessions.revisions("s")
+        assert [item.revision for item in listed] == [other.revision, first, other.revision, first]
+        await sound(process)
+
+
+async def test_equal_messages_have_the_equal_revision_whatever_the_path(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        await talk(process, "something else", session="t")
+        sessions = process.sessions
+        messages = await sessions.history("s")
+        edit = await sessions.rewrite("t", (0, 2), messages)
+        assert edit.revision == await sessions.revision("s")
+        await sessions.rewrite("t", (0, 1), ["hullo"])
+        await sessions.rewrite("t", (1, 3), [])
+        await sessions.rewrite("t", (0, 1), messages[:3])
+        assert await sessions.revision("t") == edit.revision
+        assert [await sessions.revision("t", at) for at in range(5)] == [await sessions.revision("s", at) for at in range(5)]
+        fork = await sessions.fork("s", at=2, replacement=messages[2:])
+        assert fork.revision == edit.revision
+
+
+async def test_any_revision_that_there_ever_was_can_be_read_and_restored(place: Place) -> None:
+    async with place.process() as process:
+        sessions = process.sessions
+        seen: dict[str, list[str]] = {}
+        await talk(process, "zero")
+
+        async def note() -> None:
+            seen[await sessions.revision("s")] = await lines(process)
+
+        await note()
+        for index in range(3):
+            await talk(process, f"say {index}")
+            await note()
+            await sessions.rewrite("s", (index, index + 1), [answer(f"edited {index}") if index % 2 else f"edited {index}"])
+            await note()
+        for revision, expected in seen.items():
+            assert await lines(process, revision=revision) == expected
+        for revision, expected in seen.items():
+            if revision != await sessions.revision("s"):
+                await sessions.restore("s", revision)
+            assert await lines(process) == expected
+            assert await sessions.revision("s") == revision
+        await sound(process)
+
+
+async def test_the_empty_transcript_is_a_revision_too(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        edit = await process.sessions.rewrite("s", (0, 4), [])
+        assert (edit.revision, edit.count, await lines(process)) == (EMPTY, 0, [])
+        await talk(process, "from the start")
+        assert await lines(process) == ["user: from the start", "assistant: answer 1"]
+        await process.sessions.restore("s", EMPTY)
+        await process.sessions.restore("s", edit.parent)
+        assert await lines(process) == FOUR
+        await sound(process)
+
+
+async def test_a_model_sees_the_transcript_as_it_was_edited(place: Place) -> None:
+    asked: list[list[str]] = []
+
+    def remember(request: ModelRequest) -> str:
+        asked.append([line(message) for message in request.messages])
+        return "noted"
+
+    agent = Agent("helper", model=FunctionModel(remember))
+    async with place.process() as process:
+        await talk(process, "one", "two", agent=agent)
+        await process.sessions.note("s", "by the way")
+        async with process.session("s", agent):
+            await process.sessions.rewrite("s", (0, 2), ["rather"])
+            await talk(process, "three", agent=agent)
+        await process.sessions.rewrite("s", (0, 1), ["rather not"])
+    async with place.process() as process:
+        await talk(process, "four", agent=agent)
+        last = [
+            "user: rather not",
+            "user: two",
+            "assistant: noted",
+            "user: [note] by the way",
+            "user: three",
+            "assistant: noted",
+            "user: four",
+        ]
+        assert asked[-1] == last
+        assert asked[-2] == ["user: rather", *last[1:5]]
+        changed = await process.sessions.entries("s", kinds=("prefix_changed",))
+        assert [(getattr(item, "epoch", 0), getattr(item, "reason", "")) for item in changed] == [(1, "rewrite"), (2, "rewrite")]
+        assert (await process.sessions.checkpoint("s")).epoch == 2
+        await sound(process)
+
+
+# --------------------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.spec("C-T3-024", "C-T3-025", "B-B-178")
+async def test_while_a_turn_runs_every_edit_is_refused_before_anything_else_is_looked_at(place: Place) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: ModelRequest) -> str:
+        asked.set()
+        await go_on.wait()
+        return "done"
+
+    agent = Agent("helper", model=FunctionModel(slow))
+    async with place.process() as process:
+        running = asyncio.create_task(process.run(agent, "hello", session="s"))
+        await asked.wait()
+        sessions = process.sessions
+        untouched = await process.everything()
+        for call in (
+            sessions.fork("s", at=1),
+            sessions.fork("s", at=99),
+            sessions.restore("s", await sessions.revision("s")),
+            sessions.restore("s", "unknown"),
+            sessions.rewrite("s", (0, 1), ["x"], expected="stale"),
+            sessions.rewrite("s", (5, 9), 17),  # type: ignore[arg-type]
+            sessions.redact("s", [77]),
+        ):
+            with pytest.raises(SessionBusy):
+                await call
+        assert await process.everything() == untouched
+        go_on.set()
+        result = await running
+        assert (result.status, result.output) == ("completed", "done")
+
+
+async def test_a_turn_that_waits_for_a_person_is_not_edited_either(place: Place) -> None:
+    agent = paying(Payments(), approve=["pay"])
+    async with place.process() as process:
+        async with process.session("s", agent) as session:
+            await session.send("pay A 5 r1")
+            async for event in session.events(after=0):
+                if isinstance(event, ApprovalRequested):
+                    break
+        with pytest.raises(SessionBusy):
+            await process.sessions.rewrite("s", (0, 1), ["x"])
+        await process.sessions.interrupt("s")
+        await process.recover([agent])
+        assert (await process.sessions.rewrite("s", (0, 3), ["x"])).count == 1
+
+
+async def test_spans_out_of_range_and_cuts_through_a_call_touch_nothing(place: Place) -> None:
+    async with place.process() as process:
+        await talk(process, "pay A 5 r1", agent=paying(Payments()))
+        sessions = process.sessions
+        assert await lines(process) == ["user: pay A 5 r1", "assistant: pay(call_r1)", "tool: call_r1=paid A", "assistant: done"]
+        untouched = await process.everything()
+        for span in ((-1, 1), (2, 1), (0, 5), (5, 5), (0, 2**70), (0.0, 1), ("0", 1), (True, 1), (0,), (0, 1, 2), "01", 7, None):
+            with pytest.raises(InvalidSpan):
+                await sessions.rewrite("s", span, ["x"])  # type: ignore[arg-type]
+        for span in ((0, 2), (2, 3), (2, 2), (2, 4)):
+            with pytest.raises(CutThroughCall):
+                await sessions.rewrite("s", span, ["x"])
+        with pytest.raises(CutThroughCall):
+            await sessions.fork("s", at=2)
+        for at in (-1, 5, "1", 1.0):
+            with pytest.raises(InvalidSpan):
+                await sessions.fork("s", at=at)  # type: ignore[arg-type]
+            with pytest.raises(InvalidSpan):
+                await sessions.revision("s", at)  # type: ignore[arg-type]
+        assert await process.everything() == untouched
+
+
+CALL = ToolCall(name="pay", arguments={}, id="c1")
+RESPONSE = ToolCallResponse(id="c1", name="pay", response="ok")
+NO_TRANSCRIPTS: list[Any] = [
+    17,
+    b"bytes",
+    [17],
+    [{"role": "user", "content": "x"}],
+    [""],
+    [" "],
+    ["\ud800"],
+    [Message(role="user", parts=())],
+    [Message(role="system", parts=(Text("x"),))],  # type: ignore[arg-type]
+    [Message(role="user", parts=(CALL,))],
+    [Message(role="user", parts=("x",))],  # type: ignore[arg-type]
+    [Message(role="user", parts=(Text(7),))],  # type: ignore[arg-type]
+    [Message(role="assistant", parts=(Text("x"),))],
+    [Message(role="assistant", parts=(CALL,))],
+    ["x", Message(role="assistant", parts=(CALL,))],
+    ["x", Message(role="assistant", parts=(CALL,)), "y"],
+    ["x", Message(role="tool", parts=(RESPONSE,))],
+    ["x", Message(role="assistant", parts=(CALL,)), Message(role="tool", parts=(RESPONSE, RESPONSE))],
+    ["x", Message(role="assistant", parts=(CALL, CALL)), Message(role="tool", parts=(RESPONSE, RESPONSE))],
+    ["x", Message(role="assistant", parts=(Text("a"),)), Message(role="assistant", parts=(Text("b"),))],
+    ["x", Message(role="assistant", parts=(ToolCall(name="pay", arguments="x", id="c1"),)), Message(role="tool", parts=(RESPONSE,))],
+    ["x", Message(role="assistant", parts=(ToolCall(name="pay", arguments={}),)), Message(role="tool", parts=(RESPONSE,))],
+    ["x" * (1024 * 1024 + 1)],
+]
+
+
+@pytest.mark.parametrize("replacement", NO_TRANSCRIPTS, ids=lambda value: repr(value)[:60])
+async def test_what_is_no_transcript_is_refused_and_touches_nothing(place: Place, replacement: Any) -> None:
+    async with place.process() as process:
+        await talk(process, "hello")
+        untouched = await process.everything()
+        with pytest.raises(InvalidTranscript):
+            await process.sessions.rewrite("s", (0, 2), replacement)
+        with pytest.raises(InvalidTranscript):
+            await process.sessions.fork("s", at=0, replacement=replacement)
+        assert await process.everything() == untouched
+
+
+async def test_an_answer_in_front_of_an_answer_is_refused_at_either_end(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        for span, replacement in (((0, 1), []), ((2, 3), []), ((2, 3), [answer("x")]), ((0, 0), [answer("x")]), ((4, 4), [answer("x")])):
+            with pytest.raises(InvalidTranscript):
+                await process.sessions.rewrite("s", span, replacement)
+        assert await lines(process) == FOUR
+
+
+async def test_calls_with_their_responses_can_be_written_and_the_model_goes_on(place: Place) -> None:
+    agent = paying(Payments())
+    async with place.process() as process:
+        await talk(process, "hello", agent=agent)
+        written = ["pay", Message(role="assistant", parts=(Text("sure"), CALL)), Message(role="tool", parts=(RESPONSE,)), answer("paid")]
+        await process.sessions.rewrite("s", (0, 2), written)
+        await talk(process, "thanks", agent=agent)
+        assert await lines(process) == [
+            "user: pay",
+            "assistant: sure pay(c1)",
+            "tool: c1=ok",
+            "assistant: paid",
+            "user: thanks",
+            "assistant: hello",
+        ]
+        await sound(process)
+
+
+async def test_an_edit_is_made_once_for_its_submission(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        sessions = process.sessions
+        parent = await sessions.revision("s")
+        edit = await sessions.rewrite("s", (0, 1), ["hi"], expected=parent, submission="e1", reason="polite")
+        await talk(process, "more")
+        untouched = await process.everything()
+        again = await sessions.rewrite("s", (0, 1), ["hi"], expected=parent, submission="e1", reason="polite")
+        assert again == msgspec.structs.replace(edit, duplicate=True)
+        for call in (
+            sessions.rewrite("s", (0, 1), ["ho"], expected=parent, submission="e1", reason="polite"),
+            sessions.restore("s", parent, submission="e1"),
+            sessions.redact("s", [0], submission="e1"),
+            sessions.note("s", "x", submission="e1"),
+        ):
+            with pytest.raises(SubmissionConflict):
+                await call
+        assert await process.everything() == untouched
+        restored = await sessions.restore("s", parent, submission="e2")
+        assert (await sessions.restore("s", parent, submission="e2")).seq == restored.seq
+
+
+@pytest.mark.spec("C-T3-021", "E-067", "D-020")
+async def test_an_edit_whose_commit_fails_did_not_happen_and_can_be_made_again(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        untouched = await process.everything()
+    async with place.process(Fault(kind="commit", nth=1, when="before", error=StoreBroken("no"))) as process:
+        with pytest.raises(StoreBroken):
+            await process.sessions.rewrite("s", (0, 1), ["hi"], submission="e1")
+        assert await process.everything() == untouched
+        assert await lines(process) == FOUR
+        edit = await process.sessions.rewrite("s", (0, 1), ["hi"], submission="e1")
+        assert not edit.duplicate
+        assert len(await process.sessions.entries("s", kinds=("rewritten",))) == 1
+        await sound(process)
+
+
+@pytest.mark.spec("C-T3-020", "C-T3-022", "E-064")
+async def test_a_rewrite_is_one_entry_that_tells_it_all_and_reading_adds_nothing(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        parent = await process.sessions.revision("s")
+        edit = await process.sessions.rewrite("s", (0, 4), ["summary"], expected=parent, reason="compaction", actor="ann")
+        (entry,) = await process.sessions.entries("s", kinds=("rewritten",))
+        assert isinstance(entry, Rewritten)
+        assert (entry.expected, entry.revision, entry.start, entry.stop) == (parent, edit.revision, 0, 4)
+        assert (entry.reason, entry.actor, entry.seq, entry.count) == ("compaction", "ann", edit.seq, 1)
+        untouched = await process.everything()
+        await lines(process)
+        await lines(process, revision=parent)
+        await process.sessions.revisions("s")
+        await process.sessions.diff("s", parent)
+        assert await process.everything() == untouched
+
+
+@pytest.mark.spec("C-T3-017")
+async def test_a_turn_and_a_rewrite_that_meet_follow_each_other(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        agent = echoing()
+        for index in range(5):
+            edit = process.sessions.rewrite("s", (0, 1), [f"hi {index}"])
+            both = await asyncio.gather(edit, process.run(agent, f"more {index}", session="s"), return_exceptions=True)
+            assert not isinstance(both[1], BaseException)
+            first = (await lines(process))[0]
+            # Either the edit came first, or the turn did and the edit was told so.
+            assert isinstance(both[0], SessionBusy) or first == f"user: hi {index}"
+        await sound(process)
+
+
+async def test_of_edits_that_meet_each_is_made_on_what_the_other_left(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        parent = await process.sessions.revision("s")
+        told = await asyncio.gather(
+            *(process.sessions.rewrite("s", (0, 1), [f"hi {index}"], expected=parent) for index in range(6)), return_exceptions=True
+        )
+        assert sorted(type(item).__name__ for item in told) == ["Edit", *["RevisionConflict"] * 5]
+        await asyncio.gather(*(process.sessions.rewrite("s", (4, 4), [f"more {index}"]) for index in range(4)))
+        assert len(await lines(process)) == 8
+        assert len(await process.sessions.revisions("s")) == 5
+        await sound(process)
+
+
+@pytest.mark.spec("C-T3-019", "E-065")
+async def test_the_head_follows_turns_after_edits_and_edits_chain_without_turns(place: Place) -> None:
+    async with place.process() as process:
+        await talk(process, "remember the phrase")
+        sessions = process.sessions
+        for version in ("v2", "v3"):
+            await sessions.rewrite("s", (1, 2), [answer(version)], expected=await sessions.revision("s"))
+        await talk(process, "more")
+        assert await lines(process) == ["user: remember the phrase", "assistant: v3", "user: more", "assistant: answer 2"]
+        wanted = [("user", "remember the phrase"), ("assistant", "v3"), ("user", "more"), ("assistant", "answer 2")]
+        assert await sessions.revision("s") == revision_of(*wanted)
+        assert len(await sessions.revisions("s")) == 2
+
+
+async def test_what_differs_between_revisions_is_told_by_place(place: Place) -> None:
+    async with place.process() as process:
+        await talk(process, "one", "two", "three")
+        sessions = process.sessions
+        first = await sessions.revision("s")
+        await sessions.rewrite("s", (1, 2), [answer("new 1")])
+        await sessions.rewrite("s", (4, 6), [])
+        hunks = await sessions.diff("s", first)
+        assert [(hunk.old_start, [*map(line, hunk.old)], hunk.new_start, [*map(line, hunk.new)]) for hunk in hunks] == [
+            (1, ["assistant: answer 1"], 1, ["assistant: new 1"]),
+            (4, ["user: three", "assistant: answer 3"], 4, []),
+        ]
+        assert await sessions.diff("s", first, first) == []
+        (back,) = [hunk for hunk in await sessions.diff("s", await sessions.revision("s"), first) if hunk.old_start == 4]
+        assert [*map(line, back.new)] == ["user: three", "assistant: answer 3"]
+
+
+async def test_large_parts_are_set_aside_before_anything_is_digested(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        long = "x" * 100_000
+        edit = await process.sessions.rewrite("s", (0, 1), [long])
+        assert (await process.sessions.history("s"))[0].text == long
+        (row,) = [row for row in await process.store.entries((await process.row()).no) if row.kind == "message" and row.number == 5]
+        assert row.body is not None
+        assert len(row.body) < 1000
+        assert edit.revision == revision_of(("user", long), ("assistant", "answer 1"), ("user", "follow up"), ("assistant", "answer 2"))
+        await sound(process)
+
+
+async def test_a_session_that_is_not_there_is_not_edited(place: Place) -> None:
+    async with place.process() as process:
+        for call in (
+            process.sessions.rewrite("s", (0, 0), ["x"]),
+            process.sessions.restore("s", EMPTY),
+            process.sessions.fork("s"),
+            process.sessions.redact("s", [0]),
+            process.sessions.revisions("s"),
+            process.sessions.tree("s"),
+            process.sessions.effects("s"),
+        ):
+            with pytest.raises(SessionNotFound):
+                await call
