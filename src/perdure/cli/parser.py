@@ -45,6 +45,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     _running(command)
     _looking(command)
     _deciding(command)
+    _keeping(command)
     verify = command("verify", "verify:run", "Check that what is stored is what was written.", json=True)
     verify.add_argument("session", nargs="?", metavar="SESSION", type=_named, help="only this one")
     verify.add_argument("--head", action="store_true", help="print the value to keep elsewhere, to notice later what was cut off")
@@ -90,7 +91,15 @@ def _looking(command: Any) -> None:
     sessions = command("sessions", "sessions:run", "List sessions, the latest change first.", json=True)
     sessions.add_argument("--owner", metavar="WHO")
     sessions.add_argument("--status", action="append", metavar="STATUS", help="idle, queued, running, waiting, stuck, …; may be repeated")
+    sessions.add_argument("--agent", metavar="NAME", help="only this agent's")
+    sessions.add_argument("--label", action="append", metavar="NAME=VALUE", help="only those with this label; may be repeated")
+    sessions.add_argument("--words", metavar="TEXT", help="only those whose title holds all of these words")
+    sessions.add_argument("--since", metavar="TIME", help="only those that changed since: 2026-01-31, or 2026-01-31T12:00")
+    sessions.add_argument("--until", metavar="TIME", help="only those that changed last before")
+    sessions.add_argument("--archived", action="store_true", help="archived ones too")
+    sessions.add_argument("--created", action="store_true", help="the latest made first, instead of the latest changed")
     sessions.add_argument("--limit", type=_positive, default=50, metavar="N", help="at most so many (50)")
+    sessions.add_argument("--after", metavar="TOKEN", help="the next page: what the page before said, with the same filters")
 
     show = command("show", "show:run", "The timeline of one session.", json=True)
     show.add_argument("session", metavar="SESSION", type=_named)
@@ -103,6 +112,27 @@ def _looking(command: Any) -> None:
     events.add_argument("session", metavar="SESSION", type=_named)
     events.add_argument("--after", type=_natural, default=0, metavar="SEQ", help="only entries behind this one")
     events.add_argument("--follow", action="store_true", help="go on with what is committed from now on, whoever commits it")
+
+
+def _keeping(command: Any) -> None:
+    def target(made: Any) -> None:
+        made.add_argument("session", metavar="SESSION", type=_named)
+        made.add_argument("--reason", default="", metavar="TEXT")
+        made.add_argument("--actor", default=me(), metavar="WHO", help="who does it ($USER)")
+
+    archive = "Put a session away: no list shows it, nothing runs in it. What runs now is taken from its process."
+    target(command("archive", "keeping:archive", archive, json=True))
+    target(command("revive", "keeping:revive", "Take a session out of the archive.", json=True))
+    delete = command("delete", "keeping:delete", "Destroy a session's content for good. Its id can't be used again.", json=True)
+    delete.add_argument("session", metavar="SESSION", type=_named)
+    delete.add_argument("--yes", action="store_true", help="don't ask")
+    export = command("export", "keeping:export", "Write a session into one file of JSON lines.")
+    export.add_argument("session", metavar="SESSION", type=_named)
+    export.add_argument("--tree", action="store_true", help="all sessions of its tree")
+    export.add_argument("--output", "-o", metavar="FILE", help="the file; standard output without it")
+    imported = command("import", "keeping:import_", "Take in what export wrote, verified, whole or not at all.", json=True)
+    imported.add_argument("file", metavar="FILE", help="- reads standard input")
+    imported.add_argument("--session", metavar="ID", type=_named, help="under this id instead; its hash chain becomes another one")
 
 
 def _deciding(command: Any) -> None:

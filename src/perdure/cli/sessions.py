@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
+from datetime import datetime
 
 from ..core.errors import UsageError
 from ..runtime.sessions import SessionInfo
@@ -28,14 +30,50 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace) -> int:
     screen = Screen(as_json=arguments.json)
     async with opened(arguments) as runtime:
-        found = await runtime.sessions.list(owner=arguments.owner, status=arguments.status, limit=arguments.limit)
+        found = await runtime.sessions.list(
+            owner=arguments.owner,
+            status=arguments.status,
+            agent=arguments.agent,
+            labels=_labels(arguments.label),
+            words=arguments.words or (),
+            since=_moment(arguments.since),
+            until=_moment(arguments.until),
+            archived=arguments.archived,
+            order="created" if arguments.created else "updated",
+            limit=arguments.limit,
+            after=arguments.after,
+        )
     if arguments.json:
         screen.json([plain(info) for info in found])
     elif not found:
         screen.note(("no sessions", "dim"))
     else:
         columns(screen, ("SESSION", "STATUS", "AGENT", "OWNER", "CHANGED", "TITLE"), [_row(info) for info in found])
+    if found.next is not None and arguments.json:
+        print(f"next: --after {found.next}", file=sys.stderr)
+    elif found.next is not None:
+        screen.note((f"more: --after {found.next}", "dim"))
     return OK
+
+
+def _labels(given: list[str] | None) -> dict[str, str]:
+    labels = {}
+    for item in given or ():
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise UsageError(f"{item!r} is no label", hint="--label NAME=VALUE")
+        labels[name] = value
+    return labels
+
+
+def _moment(text: str | None) -> int | None:
+    """A time as people write it, in their own time zone unless it names one."""
+    if text is None:
+        return None
+    try:
+        return round(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"{text!r} is no time", hint="2026-01-31, 2026-01-31T12:00 or 2026-01-31T12:00+01:00") from None
 
 
 def _row(info: SessionInfo) -> tuple[str | tuple[str, str], ...]:
@@ -45,5 +83,5 @@ def _row(info: SessionInfo) -> tuple[str | tuple[str, str], ...]:
         info.agent,
         info.owner,
         f"{since(info.updated)} ago",
-        short(info.title, 80),
+        (f"broken: {short(info.problem, 70)}", "red") if info.problem else short(info.title, 80),
     )

@@ -1,0 +1,96 @@
+"""Sessions put away, taken out, destroyed, and carried elsewhere as files: archive, revive, delete, export, import."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from ..core.errors import UsageError
+from .exits import OK
+from .opening import opened
+from .screen import Screen
+from .sending import confirm
+
+__all__ = ["archive", "delete", "export", "import_", "revive"]
+
+
+def archive(arguments: argparse.Namespace) -> int:
+    """Put a session away."""
+    return asyncio.run(_archive(arguments))
+
+
+async def _archive(arguments: argparse.Namespace) -> int:
+    async with opened(arguments) as runtime:
+        sent = await runtime.sessions.archive(arguments.session, reason=arguments.reason, actor=arguments.actor)
+        await confirm(runtime, arguments, sent, f"archived: {arguments.session}", in_inbox=True)
+    return OK
+
+
+def revive(arguments: argparse.Namespace) -> int:
+    """Take a session out of the archive."""
+    return asyncio.run(_revive(arguments))
+
+
+async def _revive(arguments: argparse.Namespace) -> int:
+    async with opened(arguments) as runtime:
+        sent = await runtime.sessions.revive(arguments.session, reason=arguments.reason, actor=arguments.actor)
+        await confirm(runtime, arguments, sent, f"revived: {arguments.session}", in_inbox=True)
+    return OK
+
+
+def delete(arguments: argparse.Namespace) -> int:
+    """Destroy a session's content, once somebody said that it is meant."""
+    return asyncio.run(_delete(arguments))
+
+
+async def _delete(arguments: argparse.Namespace) -> int:
+    screen = Screen(as_json=arguments.json)
+    async with opened(arguments) as runtime:
+        info = await runtime.sessions.info(arguments.session)
+        if not arguments.yes:
+            if not sys.stdin.isatty():
+                raise UsageError(f"{info.session_id!r} would be destroyed for good", hint="--yes says that it is meant")
+            print(f"Destroy {info.session_id!r} ({info.status}, {info.version} entries) for good? Type its id: ", end="", file=sys.stderr)
+            sys.stderr.flush()
+            if sys.stdin.readline().rstrip("\n") != info.session_id:
+                raise UsageError("nothing was deleted")
+        await runtime.sessions.delete(info.session_id)
+    if arguments.json:
+        screen.json({"session": info.session_id, "deleted": True})
+    else:
+        screen.line(("✓ ", "green"), f"deleted: {info.session_id}")
+    return OK
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Write a session into a file."""
+    return asyncio.run(_export(arguments))
+
+
+async def _export(arguments: argparse.Namespace) -> int:
+    async with opened(arguments) as runtime:
+        target = sys.stdout.buffer if arguments.output is None else arguments.output
+        told = await runtime.sessions.export(arguments.session, target, tree=arguments.tree)
+    sys.stdout.flush()
+    counts = f"{told.entries} entries, {told.submissions} submissions, {told.effects} effects, {told.blobs} contents"
+    print(f"{len(told.sessions)} session{'s' * (len(told.sessions) != 1)}: {counts}", file=sys.stderr)
+    return OK
+
+
+def import_(arguments: argparse.Namespace) -> int:
+    """Take in a file."""
+    return asyncio.run(_import(arguments))
+
+
+async def _import(arguments: argparse.Namespace) -> int:
+    screen = Screen(as_json=arguments.json)
+    source = sys.stdin.buffer if arguments.file == "-" else arguments.file
+    async with opened(arguments, create=True) as runtime:
+        told = await runtime.sessions.import_from(source, session_id=arguments.session)
+    if arguments.json:
+        screen.json({"sessions": list(told.sessions), "entries": told.entries})
+    else:
+        for name in told.sessions:
+            screen.line(("✓ ", "green"), f"imported: {name}")
+    return OK

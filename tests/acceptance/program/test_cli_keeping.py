@@ -1,0 +1,62 @@
+"""Sessions put away, taken out, destroyed and carried elsewhere, from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from .conftest import Program
+
+SHOP = "agents_here:shop"
+
+
+def test_a_session_is_archived_listed_revived_and_deleted(perdure: Program) -> None:
+    perdure("run", SHOP, "hello there", "--session", "s")
+    perdure("run", SHOP, "another matter", "--session", "t")
+    assert perdure.json("archive", "s", "--reason", "done")["status"] == "archived"
+    assert [info["session_id"] for info in perdure.json("sessions")] == ["t"]
+    assert {info["session_id"] for info in perdure.json("sessions", "--archived")} == {"s", "t"}
+    perdure("send", "s", "more", code=3)
+    assert "archived" in perdure.errors
+    perdure("archive", "s", code=3)
+    assert "hello there" in perdure("show", "s")
+    perdure("revive", "s")
+    perdure("revive", "s", code=3)
+    perdure("delete", "s", code=2)
+    assert "--yes" in perdure.errors
+    assert perdure.json("delete", "s", "--yes") == {"session": "s", "deleted": True}
+    perdure("show", "s", code=3)
+    assert perdure("verify").endswith("nothing is wrong\n")
+
+
+def test_lists_are_filtered_and_paged(perdure: Program) -> None:
+    for index in range(3):
+        perdure("run", SHOP, f"matter {index}", "--session", f"s{index}", "--owner", "acme")
+    assert [info["session_id"] for info in perdure.json("sessions", "--words", "MATTER 1")] == ["s1"]
+    assert perdure.json("sessions", "--agent", "nobody") == []
+    assert perdure.json("sessions", "--since", "2999-01-01") == []
+    assert len(perdure.json("sessions", "--until", "2999-01-01T12:00")) == 3
+    first = perdure.json("sessions", "--created", "--limit", "2")
+    token = perdure.errors.split("--after ")[1].strip()
+    rest = perdure.json("sessions", "--created", "--limit", "2", "--after", token)
+    assert [info["session_id"] for info in [*first, *rest]] == ["s2", "s1", "s0"]
+    for wrong in (["--after", "made.up"], ["--label", "x"], ["--since", "yesterday"], ["--status", "asleep"]):
+        perdure("sessions", *wrong, code=2)
+
+
+def test_a_session_is_carried_to_another_store(perdure: Program, tmp_path: Path) -> None:
+    perdure("run", SHOP, "hello there", "--session", "s")
+    file = tmp_path / "s.jsonl"
+    perdure("export", "s", "-o", str(file))
+    assert "1 session" in perdure.errors
+    assert perdure("export", "s") == file.read_text()
+    perdure("import", str(file), code=3)
+    assert perdure.json("import", str(file), "--session", "copy")["sessions"] == ["copy"]
+    elsewhere = str(tmp_path / "elsewhere.db")
+    perdure("import", str(file), "--db", elsewhere)
+    assert "hello there" in perdure("show", "s", "--db", elsewhere)
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([*lines[:3], *lines[4:]]) + "\n")
+    perdure("import", str(file), "--session", "damaged", code=3)
+    assert json.loads(lines[0])["type"] == "perdure"
+    assert perdure("verify").endswith("nothing is wrong\n")
