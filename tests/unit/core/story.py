@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from perdure.core import checkpoint as checkpoints
 from perdure.core import entries, ids
 from perdure.core.checkpoint import Checkpoint, Operation, evolve, fold
-from perdure.core.commands import Answer, Archive, PostMessage, ReportResult
+from perdure.core.commands import Answer, Archive, Compact, PostMessage, ReportResult
 from perdure.core.decider import decide
 from perdure.core.draft import Draft
 from perdure.core.entries import Entry, Failure, Limits, OperationEnded, Plan, RequestRecord, SessionCreated
@@ -93,6 +93,10 @@ class Story:
     ) -> list[Entry]:
         post = PostMessage(parts=(Text(content=text),), deliver=deliver, submission=submission)
         return self.do(Accept(post=post, agent="support", definition="d1", limits=limits or Limits(), holds=holds, at=self.now()))
+
+    def compacts(self, submission: str = "c1") -> list[Entry]:
+        post = Compact(submission=submission)
+        return self.do(Accept(post=post, agent="support", definition="d1", limits=Limits(), at=self.now()))
 
     def steps(self, digest: str = "same") -> list[Entry]:
         """The next model call starts."""
