@@ -121,7 +121,10 @@ async def test_title_labels_and_metadata_change_one_by_one_with_whoever_did_it(p
         assert (sent.duplicate, again.duplicate) == (False, True)
         with pytest.raises(perdure.SubmissionConflict):
             await process.sessions.describe("s", title="Third", submission="d-1")
+        info = await process.sessions.info("s")
+        assert (info.title, info.labels, info.metadata) == ("Second", {"team": "blue"}, NOTES)
         await process.sessions.describe("s", labels={})
+        assert (await process.sessions.info("s")).metadata == NOTES
         await process.sessions.describe("s", metadata={})
         changes: list[Any] = await process.sessions.entries("s", kinds=["session_changed"])
         assert [(change.title, change.labels, change.metadata and change.metadata.values) for change in changes] == [
