@@ -31,7 +31,7 @@ from ..core.entries import (
 )
 from ..core.messages import Part, StoredPart, Text, ToolCall, ToolCallResponse
 from ..models.base import ReasoningDelta, TextDelta
-from ..runtime.feed import Event
+from ..runtime.feed import Event, HookFailed
 from .screen import Screen
 from .text import arguments, clean, counted, duration, short, value
 
@@ -209,6 +209,11 @@ class Progress:
                 self._note((f"{clean(who, one_line=True)}: ", "bold"), words)
             case OperationPlanned():
                 self._plans[event.operation] = event.plan
+                if event.arguments is not None:
+                    self._calls[event.plan.call] = event.arguments
+            case HookFailed():
+                again = "; it is tried again" if event.retry_at else ""
+                self._note((f"  the hook {event.hook} of {event.extension} failed: {short(event.message, 200)}{again}", "yellow"))
             case UncertainRequested():
                 self._doubts.add(event.request_id)
             case OperationStarted():
@@ -264,7 +269,9 @@ class Progress:
         ):
             self._tool_ended(event, plan, took)
             return
-        if plan is not None and plan.kind == "tool":
+        if plan is not None and plan.kind != "model":
+            if plan.kind == "step" and event.status == "succeeded":
+                return
             self._note(("? " if event.status == "uncertain" else "– ", "yellow"), f"{plan.name}: {failure or event.status}")
             return
         if plan is not None and plan.kind == "compaction" and event.status == "succeeded":

@@ -121,9 +121,15 @@ def _text(parts: list[dict[str, Any]]) -> str:
 def _operation(screen: Screen, item: dict[str, Any]) -> None:
     mark, style = outcome_mark(item["status"])
     attempts = item["attempts"]
-    name = called(item["name"], item["arguments"]) if item["type"] == "tool" else f"model {item.get('model') or item['name']}"
-    if item["type"] == "compaction":
-        name = f"notes by {name}"
+    match item["type"]:
+        case "tool":
+            name = called(item["name"], item["arguments"])
+        case "step":
+            name = item["name"]
+        case "compaction":
+            name = f"notes by model {item.get('model') or item['name']}"
+        case _:
+            name = f"model {item.get('model') or item['name']}"
     facts = [item["operation"]]
     if attempts and attempts[-1]["ended"]:
         facts.append(duration(attempts[-1]["ended"] - attempts[-1]["started"]))
@@ -137,7 +143,8 @@ def _operation(screen: Screen, item: dict[str, Any]) -> None:
         facts.append(item["status"])
     screen.line((f"{mark} ", style), name, (f"  {' · '.join(facts)}", "dim"), indent=2)
     if "asked" in item:
-        screen.line((f"edited by a person; the model asked for {shown_arguments(item['asked'])}", "dim"), indent=6)
+        whose = f"rewritten by {item['rewritten_by']}" if "rewritten_by" in item else "edited by a person"
+        screen.line((f"{whose}; the model asked for {shown_arguments(item['asked'])}", "dim"), indent=6)
     for attempt in attempts if len(attempts) > 1 else ():
         failure = attempt["failure"]
         why = f": {failure.get('message') or failure['code']}" if failure else ""
@@ -178,7 +185,23 @@ def _settled(screen: Screen, item: dict[str, Any]) -> None:
 
 
 def _note(screen: Screen, item: dict[str, Any]) -> None:
-    screen.line((f"note: {item['text']}", "dim"), indent=2)
+    whose = f" of {item['extension']}" if item["extension"] else ""
+    screen.line((f"note{whose}: {item['text']}", "dim"), indent=2)
+
+
+def _kept(screen: Screen, item: dict[str, Any]) -> None:
+    words = "drops it" if item["dropped"] else f"= {value(item['value'], 400)}"
+    screen.line((f"{item['extension']}: {item['key']} {words}", "dim"), indent=2)
+
+
+def _commanded(screen: Screen, item: dict[str, Any]) -> None:
+    screen.line((f"{item['extension']}: {called(item['command'], item['arguments'])}{_by(item)}", "dim"), indent=2)
+
+
+def _replaced(screen: Screen, item: dict[str, Any]) -> None:
+    screen.line(
+        (f"of {item['name']} the model reads instead: ", "dim"), (value(item["result"], 400), "red" if item["is_error"] else ""), indent=6
+    )
 
 
 def _refused(screen: Screen, item: dict[str, Any]) -> None:
@@ -220,7 +243,11 @@ _SHOW = {
     "request": _request,
     "recovered": _recovered,
     "settled": _settled,
+    "step": _operation,
     "note": _note,
+    "kept": _kept,
+    "command": _commanded,
+    "replaced": _replaced,
     "refused": _refused,
     "definition_changed": _redefined,
     "queue_changed": _queued,

@@ -10,6 +10,8 @@ from ..core.entries import (
     DefinitionChange,
     EffectSettled,
     Entry,
+    ExtensionCommand,
+    ExtensionSet,
     GrantGiven,
     MessageAdded,
     NoteAdded,
@@ -65,7 +67,9 @@ class Timeline:
             case MessageAdded():
                 await self._message(entry)
             case OperationPlanned():
-                self._operation(entry.operation, entry.plan, entry)
+                item = self._operation(entry.operation, entry.plan, entry)
+                if entry.arguments is not None:
+                    item |= {"asked": item["arguments"], "arguments": entry.arguments, "rewritten_by": entry.extension}
             case OperationStarted():
                 item = self._operations.get(entry.operation) or self._operation(entry.operation, entry.plan or Plan(kind="tool"), entry)
                 item["status"] = "started"
@@ -97,7 +101,13 @@ class Timeline:
                     if attempt.status == "open" and (open_still := self._operations.get(attempt.operation)) is not None:
                         open_still["status"] = open_still["attempts"][-1]["status"] = "unknown"
             case NoteAdded():
-                self._item("note", entry, text=entry.text)
+                self._item("note", entry, text=entry.text, extension=entry.extension)
+            case ExtensionSet():
+                facts = {"extension": entry.extension, "key": entry.key, "value": entry.value, "dropped": entry.dropped}
+                self._item("kept", entry, **facts)
+            case ExtensionCommand():
+                facts = {"extension": entry.extension, "command": entry.command, "arguments": entry.arguments, "actor": entry.actor}
+                self._item("command", entry, **facts)
             case DefinitionChange():
                 self._item("definition_changed", entry, difference=list(entry.difference))
             case SubmissionRefused():
@@ -129,7 +139,7 @@ class Timeline:
             entry,
             operation=identity,
             name=plan.name,
-            effect=plan.effect if plan.kind == "tool" else None,
+            effect=plan.effect if plan.kind != "model" else None,
             arguments=None if call is None else call.arguments,
             status="planned",
             attempts=[],
@@ -182,7 +192,10 @@ class Timeline:
 
     async def _message(self, entry: MessageAdded) -> None:
         if entry.role == "tool":
-            # Its responses stand with their calls.
+            # Its responses stand with their calls; those that an extension put in their place do not.
+            for part in await self._whole(entry.parts):
+                if isinstance(part, ToolCallResponse):
+                    self._item("replaced", entry, name=part.name, result=part.response, is_error=part.is_error)
             return
         if entry.role == "assistant":
             self._item("answer", entry, parts=self._receipts.pop(entry.receipt, []), position=entry.number - 1)

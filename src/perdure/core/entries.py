@@ -268,7 +268,7 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
 
     Models see only an excerpt of results that are longer than ``archive`` bytes; 0 is no limit. ``holds`` are the moments at which the
     agent's own code has a say before the turn goes on: between the results of a step and the message that tells them, and between the
-    decision to end and the end.
+    decision to end and the end. ``rejected`` is the digest of what a rejected message said and who sent it: it stands nowhere else.
     ``compacts``: no message was accepted, but a wish to compact the context.
     """
 
@@ -282,6 +282,7 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
     author: str = ""
     source: Source | None = None
     holds: tuple[Hold, ...] = ()
+    rejected: str = ""
     compacts: bool = False
 
     @property

@@ -19,6 +19,11 @@ def approval_id(operation: str, plan: Plan) -> str:
     return request_id("approval", operation, 1, seen)
 
 
+def rejected_digest(said: str, actor: str) -> str:
+    """What is left of a message that was rejected: the digest of what it said, bound to who sent it."""
+    return canonical.short_digest(said, actor)
+
+
 def once_key(extension: str, key: str) -> str:
     """What a session remembers of guidance that is given once."""
     return canonical.short_digest(extension, key)[:16]

@@ -288,9 +288,10 @@ def companion(row: InboxRow, first: Entry) -> int:
 
 def consumption(row: InboxRow, first: Entry, second: Entry | None, added: Sequence[MessageAdded] = ()) -> str:
     """What is wrong about a consumed submission, given the entry that consumed it, its `companion`, and the messages that it added."""
-    if isinstance(first, TurnStarted) and isinstance(second, TurnAborted | TurnEnding) and second.extension:
-        # It was rejected: what it said stands nowhere.
-        return "" if first.submission == row.submission_id else f"entry {first.seq} began with another submission"
+    if isinstance(first, TurnStarted) and first.rejected:
+        rejected = ids.rejected_digest(row.digest, row.actor)
+        same = (first.submission, first.rejected) == (row.submission_id, rejected)
+        return "" if same else f"entry {first.seq} rejects another submission"
     if isinstance(first, SubmissionRefused):
         said = (first.submission, first.actor, first.digest)
         return "" if said == (row.submission_id, row.actor, row.digest) else f"entry {first.seq} refuses another submission"

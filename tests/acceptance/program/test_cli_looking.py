@@ -142,3 +142,54 @@ async def test_a_compaction_is_seen_in_the_timeline_and_asked_for_by_nobody_who_
     assert "notes by model function" in shown
     assert "what models see changed: compaction" in shown
     assert perdure("verify").endswith("nothing is wrong\n")
+
+
+GUARDED = '''
+from perdure import Agent, Continue, FunctionModel, Middleware, Replace, Reply, Rewrite, ToolCall, tool
+
+@tool(effect="pure")
+def look(place: str) -> str:
+    """Look."""
+    return f"nothing at {place}"
+
+class Guard(Middleware):
+    name = "guard"
+    def __init__(self):
+        self.commands = {"raise": lambda ctx, arguments: ctx.state.__setitem__("limit", arguments["to"])}
+    async def before_tool(self, ctx, call):
+        ctx.guide("be careful")
+        ctx.state["calls"] = await ctx.effect("count", lambda: 1)
+        return Rewrite(arguments={"place": "elsewhere"})
+    def after_tool(self, ctx, call, response):
+        return Replace(f"<{response.response}>")
+    def stop(self, ctx, answer):
+        return Continue("and now?")
+    def turn_end(self, ctx, outcome):
+        pass
+
+def answer(request):
+    return Reply("Well.") if request.step else Reply(tool_calls=[ToolCall("look", {"place": "here"}, "call-1")])
+
+guarded = Agent("guarded", model=FunctionModel(answer), tools=[look], middleware=[Guard()])
+'''
+
+
+def test_what_middleware_did_is_seen_as_it_happens_and_in_the_timeline(perdure: Program) -> None:
+    (perdure.directory / "guarded.py").write_text(GUARDED)
+    perdure("run", "guarded:guarded", "look around", "--session", "s")
+    live = perdure.errors
+    assert "look(place='elsewhere')" in live or 'look(place="elsewhere")' in live
+    assert "told the model: be careful" in live
+    shown = perdure("show", "s")
+    for words in (
+        "guard.before_tool.count",
+        "rewritten by guard; the model asked for",
+        "note of guard: be careful",
+        "note of guard: and now?",
+        "guard: calls = 1",
+        "of look the model reads instead: <nothing at elsewhere>",
+    ):
+        assert words in shown
+    assert perdure("why", "s")
+    assert "turn_ending" in perdure("events", "s")
+    assert perdure("verify")

@@ -387,3 +387,51 @@ async def test_an_agent_without_hooks_takes_the_commits_that_it_always_took(memo
     every = hook(after_tool=lambda ctx, call, response: None, turn_end=lambda ctx, outcome: None, before_tool=lambda ctx, call: None)
     # The answer, the result and the end are each committed alone before somebody is asked.
     assert await commits(Agent("a", model=model, tools=[look], middleware=[every]), "u") == 7
+
+
+async def test_a_turn_that_was_held_for_hooks_goes_on_without_them_where_the_definition_has_none_any_more(place: Place) -> None:
+    hanging = asyncio.Event()
+
+    async def hang(ctx: HookContext, *args: Any) -> None:
+        hanging.set()
+        await asyncio.Event().wait()
+
+    for session, kind in (("s", "after_tool"), ("t", "turn_end")):
+        hanging.clear()
+        model, _ = counting(Reply(tool_calls=[LOOK]), Reply("done"))
+        agent = Agent("a", model=model, tools=[look], middleware=[hook(**{kind: hang})])
+        async with place.process() as process, process.session(session, agent) as handle:
+            await handle.send("hi", submission="m-1")
+            await hanging.wait()
+            process.faulty.kill()
+        async with place.process() as process:
+            await process.recover([agent.replace(middleware=[])], session=session)
+            result = await process.sessions.result(session, "m-1")
+            assert result is not None
+            assert (result.status, result.output) == ("completed", "done")
+            changed = [entry for entry in await process.sessions.entries(session) if entry.kind == "definition_changed"]
+            assert [entry.difference for entry in changed] == [("the middleware 'guard' was removed",)]  # type: ignore[attr-defined]
+            await sound(process, session)
+
+
+async def test_compaction_hooks_may_stop_and_a_failing_one_says_so(memory: Place) -> None:
+    """Whoever compacts asks these two questions; what is tested here is what they are answered."""
+    said: list[Any] = []
+    hooks = [hook("one", before_compaction=lambda ctx: Stop("not now")), hook("two", after_compaction=lambda ctx: 1 / 0)]
+    model, _ = counting(Reply("hello"))
+    agent = Agent("a", model=model, middleware=hooks)
+    async with memory.process() as process, process.session("s", agent) as handle:
+        await handle.send("hi", submission="m-1")
+        await until(handle, TurnEnded, after=0)
+        asking, checkpoint = handle._driver._hooks, await process.sessions.checkpoint("s")  # type: ignore[union-attr]
+        for when in ("before_compaction", "after_compaction"):
+            while True:
+                asking.begin_pass()
+                answer = asking.ask((when,), lambda when=when: asking.compaction(when, checkpoint))
+                asking.end_pass(start=True)
+                if answer is not None:
+                    said.append(answer)
+                    break
+                await asyncio.sleep(0)
+    assert (said[0].value, said[0].extension) == (Stop("not now"), "one")
+    assert said[1].fault.words == "the hook after_compaction of the middleware 'two' failed: ZeroDivisionError: division by zero"

@@ -9,10 +9,32 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import perdure
-from perdure import Agent, FunctionModel, Identity, ModelRequest, Reply, Runtime, ToolCall, ToolContext, Usage, tool
+from perdure import (
+    Agent,
+    ApprovalCall,
+    Continue,
+    FunctionModel,
+    HookContext,
+    Identity,
+    Message,
+    Middleware,
+    ModelRequest,
+    Reject,
+    Replace,
+    Reply,
+    Rewrite,
+    Runtime,
+    ToolCall,
+    ToolCallResponse,
+    ToolContext,
+    TurnEnding,
+    Usage,
+    tool,
+)
 from perdure.core.errors import SessionNotFound, UsageError
 from perdure.runtime.verify import Checked, Problem, head, verify
 from perdure.store.sqlite import SQLiteStore
@@ -62,11 +84,50 @@ def answer(request: ModelRequest) -> Reply:
     return script[request.step] if request.step < len(script) else Reply("Understood.")
 
 
-AGENT = Agent("clerk", instructions="Be kind.", model=FunctionModel(answer), tools=[fetch, refund, charge, hang], approve=["refund"])
+class Clerk(Middleware):
+    """Leaves every kind of fact that middleware can leave."""
+
+    name = "clerk"
+
+    def __init__(self) -> None:
+        self.commands = {"note": lambda ctx, arguments: ctx.state.__setitem__("noted", arguments["what"])}
+
+    def message_submit(self, ctx: HookContext, message: Message) -> Reject | None:
+        ctx.guide("They are in a hurry.", once="welcome")
+        return Reject("no") if message.text == "rob" else None
+
+    async def before_model(self, ctx: HookContext) -> None:
+        await ctx.effect("count", lambda: ctx.step)
+
+    def model_request(self, ctx: HookContext, request: ModelRequest) -> ModelRequest | None:
+        return None if ctx.step else msgspec.structs.replace(request, instructions="Be very kind.")
+
+    def before_tool(self, ctx: HookContext, call: ApprovalCall) -> Rewrite | None:
+        return Rewrite(arguments={"page": 2}) if call.name == "fetch" else None
+
+    def after_tool(self, ctx: HookContext, call: ApprovalCall, response: ToolCallResponse) -> Replace | None:
+        return Replace("page " * 8_000) if call.name == "fetch" else None
+
+    def stop(self, ctx: HookContext, answer: str) -> Continue | None:
+        return Continue("Are you sure?") if answer == "Refunded." else None
+
+    def turn_end(self, ctx: HookContext, outcome: TurnEnding) -> None:
+        ctx.state["turns"] = ctx.state.get("turns", 0) + 1
+
+
+AGENT = Agent(
+    "clerk",
+    instructions="Be kind.",
+    model=FunctionModel(answer),
+    tools=[fetch, refund, charge, hang],
+    approve=["refund"],
+    middleware=[Clerk()],
+)
 
 
 async def write_rich_session(runtime: Runtime, session_id: str = "rich") -> None:
-    """Tools, an edited approval, an effect settled late, a stored part, a steer, an interrupt, a refused command, a row that waits."""
+    """Tools, an edited approval, an effect settled late, a stored part, a steer, an interrupt, a refused command, middleware, a row that
+    waits."""
     sessions = runtime.sessions
     identity = Identity(owner="acme", user="ann")
     running = asyncio.create_task(
@@ -94,6 +155,9 @@ async def write_rich_session(runtime: Runtime, session_id: str = "rich") -> None
         await session.interrupt(submission="stop-2")
     while (await sessions.info(session_id)).holder is not None:
         await asyncio.sleep(0.001)
+    assert (await runtime.run(AGENT, "rob", session=session_id, submission="mail-5")).status == "aborted"
+    await sessions.command(session_id, "clerk", "note", {"what": "all well"}, submission="note-1", actor="dan")
+    await runtime.recover([AGENT], session=session_id)
     await sessions.send(session_id, "later", submission="mail-4", not_before=FAR)
 
 
@@ -149,7 +213,7 @@ async def test_what_perdure_wrote_has_no_problem(url: str, tmp_path: Path) -> No
         assert await problems_in(runtime.store, checked=checked) == []
         assert checked.sessions == 2
         assert checked.entries > 50
-        assert checked.submissions == 10
+        assert checked.submissions == 12
         assert checked.blobs > 4
 
 
@@ -279,6 +343,9 @@ async def test_any_byte_that_was_changed_in_the_file_is_noticed(store: SQLiteSto
     tried: dict[tuple[str, str], int] = {}
     unnoticed: list[str] = []
     for table, name, key, value, changed in list(flips(raw)):
+        if name == KEYS[table] and raw.execute(f"SELECT 1 FROM {table} WHERE {name} = ?", (changed,)).fetchone():
+            # Two rows with one key could not be told apart afterwards.
+            continue
         try:
             write(raw, table, name, key, changed)
         except sqlite3.IntegrityError:

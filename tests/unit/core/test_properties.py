@@ -14,8 +14,8 @@ from story import Story, call, planned
 
 from perdure.core import checkpoint as checkpoints
 from perdure.core import entries, journal
-from perdure.core.checkpoint import Phase, due, fold, phase, startable
-from perdure.core.commands import Archive, Describe, Interrupt, Revive, RevokeGrant, SelectRoute
+from perdure.core.checkpoint import Phase, due, fold, phase, reviewing, startable
+from perdure.core.commands import Archive, Describe, Interrupt, PostMessage, Revive, RevokeGrant, RunCommand, SelectRoute
 from perdure.core.entries import (
     EffectMatch,
     EffectSettled,
@@ -26,14 +26,36 @@ from perdure.core.entries import (
     OperationEnded,
     OperationPlanned,
     OperationStarted,
+    Plan,
     Recovered,
     RequestClosed,
     RequestOpened,
     TurnEnded,
+    TurnEnding,
     TurnStarted,
 )
 from perdure.core.messages import Part, Private, Text, ToolCall, ToolCallResponse
-from perdure.core.reports import Fail, Finish, Guarded, Promote, Redefined, Report, RouteGiven, TimePassed
+from perdure.core.reports import (
+    AttemptEnded,
+    BeginStep,
+    CommandDone,
+    Continue,
+    EndTurn,
+    Extend,
+    Fail,
+    Finish,
+    Guarded,
+    Guidance,
+    Promote,
+    Redefined,
+    Reject,
+    Report,
+    ResultsReviewed,
+    RouteGiven,
+    Setting,
+    StopTurn,
+    TimePassed,
+)
 
 EFFECTS = ("pure", "idempotent", "transactional", "external")
 PHASES: set[Phase] = {"idle", "model", "tools", "waiting", "completing", "archived"}
@@ -71,7 +93,9 @@ class Driver:
     def sometimes(self, pick: _Numbers) -> None:
         """What may come at any time."""
         s = self.story
-        match pick(7):
+        match pick(9):
+            case 6 | 7:
+                self.extension(pick)
             case 5:
                 s.do(Archive(submission="x", at=s.now()))
                 self.interrupted.append(len(s.entries))
@@ -88,6 +112,32 @@ class Driver:
                 self.settle_late()
             case _:
                 s.do(TimePassed(at=s.now() + pick(100)))
+
+    def extension(self, pick: _Numbers) -> None:
+        """What an agent's own code may do at any time."""
+        s, turn = self.story, self.story.checkpoint.turn
+        running = next((item for item in turn.steps if item.status == "started"), None) if turn is not None else None
+        match pick(5):
+            case 0 if turn is not None and running is None:
+                effect: Any = ("pure", "idempotent", "external")[pick(3)]
+                identity = f"{turn.id}.{turn.step}/e{len(turn.steps)}"
+                plan = Plan(kind="step", name="e", effect=effect)
+                s.do(BeginStep(operation=identity, plan=plan, fence=s.fence, at=s.now()))
+            case 1 if running is not None:
+                status: Any = ("succeeded", "failed", "uncertain", "cancelled")[pick(4)]
+                parts = (ToolCallResponse(id="e", name="e", response="done"),) if status == "succeeded" else ()
+                ended = AttemptEnded(operation=running.id, attempt=running.attempt, status=status, parts=parts, at=s.now())
+                s.do(msgspec.structs.replace(ended, final=status != "cancelled"))
+            case 2 if turn is not None and pick(4) == 0:
+                s.do(StopTurn(reason="enough", extension="guard", at=s.now()))
+                self.interrupted.append(len(s.entries))
+            case 3:
+                asked = RunCommand(extension="guard", command="raise", submission="c")
+                s.do(CommandDone(command=asked, at=s.now()))
+            case _:
+                told = Guidance(extension="guard", text="careful", once=("", "hint", "other")[pick(3)])
+                kept = Setting(extension="guard", key="k", value=pick(3), dropped=pick(3) == 0)
+                s.do(Extend(guidance=(told,), settings=(kept,), at=s.now()))
 
     def settle_late(self) -> None:
         """A late result of an effect that ended uncertain and was not settled since."""
@@ -119,7 +169,12 @@ class Driver:
             s.do(RevokeGrant(grant=grants[0].id, submission="g", at=s.now()))
         self.turns_begun += 1
         limits = Limits(steps=(None, 2, 5)[pick(3)], tool_calls=(None, None, 3)[pick(3)], tokens=(None, None, 100)[pick(3)])
-        self.story.says(limits=limits, deliver=("turn", "queue", "steer")[pick(3)], submission=f"m{self.turns_begun}")
+        holds: Any = ((), ("results",), ("end",), ("results", "end"))[pick(4)]
+        if pick(9) == 0:
+            post = PostMessage(parts=(Text(content="no"),), submission=f"m{self.turns_begun}")
+            s.do(Reject(post=post, agent="a", definition="d1", holds=holds, reason="no", extension="guard", at=s.now()))
+            return
+        self.story.says(holds=holds, limits=limits, deliver=("turn", "queue", "steer")[pick(3)], submission=f"m{self.turns_begun}")
 
     def model(self, pick: _Numbers) -> None:
         s = self.story
@@ -156,6 +211,10 @@ class Driver:
         assert turn is not None
         if turn.unplanned:
             s.plans(*(self.plan(item.id, item.name, pick) for item in turn.unplanned))
+            return
+        if reviewing(turn):
+            replaced = {item.id: s.response(item.id, "better") for item in turn.tools if pick(3) == 0}
+            s.do(ResultsReviewed(replaced=replaced, at=s.now()))
             return
         running, ready = due(s.checkpoint), startable(turn)
         match pick(5):
@@ -219,8 +278,16 @@ class Driver:
 
     def completing(self, pick: _Numbers) -> None:
         s = self.story
-        if pick(4) == 0:
+        turn = s.checkpoint.turn
+        assert turn is not None
+        if turn.ending:
+            ending = next(entry for entry in s.entries if entry.seq == turn.ending)
+            assert isinstance(ending, TurnEnding)
+            s.do(EndTurn(ending=ending, at=s.now()))
+        elif pick(4) == 0:
             s.says(deliver="steer", submission="m-steer")
+        elif pick(4) == 0:
+            s.do(Continue(prompt="and the tests?", extension="guard", at=s.now()))
         else:
             s.do(Finish(at=s.now()))
 
@@ -286,9 +353,12 @@ def resolved(s: Story) -> list[tuple[MessageAdded, tuple[Part, ...]]]:
     found = []
     for entry in s.entries:
         if isinstance(entry, MessageAdded):
-            parts = entry.parts or receipts.get(entry.receipt, ())
-            for response in entry.responses:
-                parts += receipts[response.receipt]
+            if entry.responses:
+                instead = iter(entry.parts)
+                told = [(next(instead),) if item.replaced else receipts[item.receipt] for item in entry.responses]
+                parts = tuple(part for response in told for part in response)
+            else:
+                parts = entry.parts or receipts.get(entry.receipt, ())
             found.append((entry, parts))
     return found
 
@@ -464,6 +534,8 @@ def test_after_an_interrupt_everything_is_closed(numbers: list[int]) -> None:
 
     written = s.do(Interrupt(at=s.now()))
 
+    if isinstance(written[-1], TurnEnding):
+        written = s.do(EndTurn(ending=written[-1], at=s.now()))
     assert written[-1].kind == "turn_aborted"
     assert s.phase == "idle"
     assert due(s.checkpoint) == ()
@@ -527,8 +599,7 @@ def test_the_random_driver_reaches_every_kind_of_entry_that_a_turn_can_write() -
     assert {"restart", "crash_loop", "request_changed", "not_done", "limit", "denied", "interrupted"} <= seen
     assert set(entries.KINDS) - seen == {
         *("submission_refused", "rebased", "rewritten", "forked", "redacted", "foreign"),
-        *("turn_ending", "extension_set", "extension_command"),
-    }, "no turn without middleware writes them"
+    }, "no turn writes them"
 
 
 def test_evolve_knows_every_entry_that_can_be_decoded() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..checkpoint import EXTENSION_KEYS_LIMIT, ONCE_LIMIT, STEPS_LIMIT, reviewing
 from ..commands import PostMessage
+from ..commands import digest as digest_of_command
 from ..draft import Draft
 from ..entries import (
     ExtensionCommand,
@@ -20,7 +21,7 @@ from ..entries import (
     TurnStarted,
 )
 from ..errors import LimitExceeded
-from ..ids import once_key
+from ..ids import once_key, rejected_digest
 from ..reports import BeginStep, CommandDone, Continue, EndTurn, Extend, Reject, ResultsReviewed, StopTurn
 from .endings import abort, end_turn, tell_results
 
@@ -63,6 +64,7 @@ def reject(draft: Draft, command: Reject) -> None:
         author=post.author or post.actor,
         source=post.source,
         holds=command.holds,
+        rejected=rejected_digest(digest_of_command(post), post.actor),
     )
     draft.write(started, command.at)
     end_turn(draft, TurnAborted, command.at, reason=command.reason, extension=command.extension)
