@@ -115,7 +115,7 @@ from .runtime.lines import JsonLines
 from .runtime.result import Result
 from .runtime.runtime import Runtime, open  # noqa: A004
 from .runtime.session import Session
-from .runtime.sessions import SessionInfo, Sessions, Submission
+from .runtime.sessions import Page, SessionInfo, Sessions, Submission
 from .tools.context import ToolContext
 from .tools.policy import Allow, ApprovalCall, Ask, Deny
 from .tools.tool import Done, NotDone, Tool, ToolError, Unknown, tool

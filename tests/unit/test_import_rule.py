@@ -179,3 +179,8 @@ def test_the_core_alone_loads_nothing_of_the_rest() -> None:
     loaded = _loaded_by("import perdure.core.decider, perdure.core.journal") - _loaded_by("import perdure")
 
     assert {name for name in loaded if not name.startswith("perdure.core")} == set()
+
+
+def test_every_name_of_the_public_face_is_there_once() -> None:
+    assert [name for name in perdure.__all__ if not hasattr(perdure, name)] == []
+    assert len(set(perdure.__all__)) == len(perdure.__all__)
