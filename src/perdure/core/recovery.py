@@ -67,5 +67,5 @@ def _settle(draft: Draft, item: Operation, at: int) -> bool:
     if item.restarts >= RESTARTS:
         end_crash_loop(draft, item, at)
         return True
-    draft.write(replace(ended, status="cancelled") if plan.kind != "model" else ended, at)
+    draft.write(ended if plan.kind in ("model", "compaction") else replace(ended, status="cancelled"), at)
     return False

@@ -1128,7 +1128,7 @@ class Driver:
         for report, _ in self._work.reports:
             if isinstance(report, AttemptEnded) and report.parts:
                 operation = self.checkpoint.operation(report.operation)
-                if operation is not None and operation.plan.kind == "model":
+                if operation is not None and operation.plan.kind in ("model", "compaction"):
                     report = msgspec.structs.replace(report, status="failed", parts=(), failure=failure, usage=report.usage)
                     shrunk.append((report, ()))
                     continue

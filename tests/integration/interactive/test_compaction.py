@@ -513,6 +513,12 @@ async def test_a_request_is_built_again_byte_for_byte_after_a_restart(place: Pla
         assert same(asked[count], lost)
         assert await find_problems(process.store, "s") == []
         assert (await process.sessions.checkpoint("s")).compactions == 1
+        # Nobody knows what the lost attempt cost, and that is counted.
+        attempts = [entry for entry in await process.sessions.entries("s") if isinstance(entry, OperationEnded) and not entry.final]
+        assert [(entry.status, entry.failure.code if entry.failure else "") for entry in attempts] == [("uncertain", "restart")]
+        result = await process.sessions.result("s", "m-5")
+        assert result is not None
+        assert (result.usage.calls, result.usage.unknown_calls) == (3, 2)
     assert sum(request.purpose == "notes" for request in asked) == (2 if purpose == "notes" else 1)
     # And what is stored is enough to go on for whoever never saw any of it.
     async with place.process() as process:
@@ -803,3 +809,38 @@ async def test_code_that_sees_the_request_sees_it_behind_the_notes_and_both_are_
     assert texts(talker.answered[-1]) == seen[-1]
     assert sum("mind the step" in text for request in talker.asked[:2] for text in texts(request)) >= 1
     assert not any("mind the step" in text for text in texts(talker.answered[-1]))
+
+
+@pytest.mark.spec("S2-033")
+async def test_code_that_guides_a_steer_is_asked_about_it_behind_the_notes(place: Place) -> None:
+    writing, go_on = asyncio.Event(), asyncio.Event()
+    asked: list[ModelRequest] = []
+
+    async def play(request: ModelRequest) -> Any:
+        asked.append(request)
+        if request.purpose == "notes":
+            writing.set()
+            await go_on.wait()
+            return saved("NOTES")
+        return Reply("word " * 1_000)
+
+    class Guides(Middleware):
+        name = "guides"
+
+        def message_submit(self, ctx: HookContext, message: Any) -> None:
+            if message.text == "and quickly":
+                ctx.guide("they are in a hurry")
+
+    agent = Agent("helper", model=FunctionModel(play, window=8_000), middleware=[Guides()])
+    async with place.process() as process, process.session("s", agent) as handle:
+        await talk(process, agent, *(f"question {number}" for number in range(5)))
+        await handle.send("go", submission="m-1")
+        await writing.wait()
+        version = (await process.row()).version
+        await handle.send("and quickly", deliver="steer", submission="m-2")
+        go_on.set()
+        await until(handle, after=version)
+        kinds = [entry.kind for entry in await process.sessions.entries("s", after=version)]
+        assert kinds.index("prefix_changed") < kinds.index("note_added") < kinds.index("message")
+        assert await find_problems(process.store, "s") == []
+    assert texts(asked[-1])[1:] == ["go", "[note] they are in a hurry", "and quickly"]

@@ -15,6 +15,7 @@ from perdure.core.commands import (
     AddNote,
     Answer,
     Archive,
+    Compact,
     Describe,
     EditMessage,
     Interrupt,
@@ -267,6 +268,16 @@ def reconciled(outcome: Any = "done", identity: str = "t2.0.1") -> Tell:
 
 def late(s: Story) -> TimePassed:
     return TimePassed(at=s.at + 1_000_000)
+
+
+def wish(s: Story) -> Accept:
+    return Accept(post=Compact(submission="c1"), agent="support", definition="d1", at=s.now())
+
+
+def wished() -> Story:
+    told = story.idle()
+    told.compacts()
+    return told
 
 
 def writer_backs_off() -> Story:
@@ -596,6 +607,12 @@ cell(StepPrepared, "model", "a call runs", story.model, prepare("another"), NOTH
 cell(StepPrepared, "tools", "tools come first", story.tools, prepare(), IMPOSSIBLE)
 cell(StepPrepared, "waiting", "requests come first", story.waiting, prepare(), IMPOSSIBLE)
 cell(StepPrepared, "completing", "the model ended", story.completing, prepare(), IMPOSSIBLE)
+
+cell(Accept, "idle", "a wish to compact", story.idle, wish, ["turn_started t2"])
+cell(Accept, "model", "a wish to compact waits", story.model, wish, NOTHING)
+cell(Accept, "model", "a steer waits while notes are written", story.writing, accept("steer"), NOTHING)
+cell(Accept, "model", "a steer waits until notes are accepted", story.noted, accept("steer"), NOTHING)
+cell(Accept, "model", "a steer waits for what a wish to compact comes to", wished, accept("steer"), NOTHING)
 
 cell(CompactionPrepared, "idle", "no turn", story.idle, lambda s: s.notes_asked(), IMPOSSIBLE)
 cell(CompactionPrepared, "model", "the writing starts", story.outgrown, lambda s: s.notes_asked(), ["operation_started t8.0.0#1"])
