@@ -55,7 +55,7 @@ async def _delete(arguments: argparse.Namespace) -> int:
             sys.stderr.flush()
             if sys.stdin.readline().rstrip("\n") != info.session_id:
                 raise UsageError("nothing was deleted")
-        await runtime.sessions.delete(info.session_id)
+        await runtime.sessions.delete(info.session_id, tree=arguments.tree)
     if arguments.json:
         screen.json({"session": info.session_id, "deleted": True})
     else:

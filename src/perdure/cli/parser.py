@@ -125,6 +125,7 @@ def _keeping(command: Any) -> None:
     target(command("revive", "keeping:revive", "Take a session out of the archive.", json=True))
     delete = command("delete", "keeping:delete", "Destroy a session's content for good. Its id can't be used again.", json=True)
     delete.add_argument("session", metavar="SESSION", type=_named)
+    delete.add_argument("--tree", action="store_true", help="and everything that was forked from it")
     delete.add_argument("--yes", action="store_true", help="don't ask")
     export = command("export", "keeping:export", "Write a session into one file of JSON lines.")
     export.add_argument("session", metavar="SESSION", type=_named)

@@ -309,19 +309,22 @@ class Branches:
 
     async def _effect(self, head: Loaded, item: Beyond) -> Effect:
         if item.session:
-            origin = await self._runtime.store.load(item.session)
+            origin = await self._runtime.store.load(item.session, hidden=True)
             if origin is None:
                 raise StoreCorrupt(f"the session {item.session!r} is missing", hint="run `perdure verify`")
             head = origin
         rows = await read_entries(self._runtime.store, item.no, after=item.row.seq - 1, before=item.row.seq + 1)
         receipt = open_entry(rows[0])
+        # Of a deleted session, the receipt is left, and not what asked for the call.
+        told = receipt if isinstance(receipt, OperationEnded) and head.row.status != "deleted" else None
+        arguments = None if told is None else await self._called_with(head, told, {})
         return Effect(
             session_id=head.row.session_id,
             seq=item.row.seq,
             operation=getattr(receipt, "operation", ""),
             attempt=getattr(receipt, "attempt", 0),
             name=tool_of(item.row.effect_key),
-            arguments=await self._called_with(head, receipt, {}) if isinstance(receipt, OperationEnded) else None,
+            arguments=arguments,
             state=item.row.state,
             at=receipt.at,
             shown=item.shown,

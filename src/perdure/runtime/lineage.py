@@ -115,7 +115,7 @@ class Lineage:
                 found.append(await self._origin(name, row.no, until, 1 if forked is None else forked.cut + 1))
                 if forked is None:
                     break
-                head = await self._store.load(forked.session)
+                head = await self._store.load(forked.session, hidden=True)
                 if head is None:
                     break
                 row, name, until = head.row, forked.session, None if forked.running else forked.version

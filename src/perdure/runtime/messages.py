@@ -56,7 +56,7 @@ class Messages:
     async def number(self, session: str) -> int:
         """The store's number of a session of the tree. Raises `StoreCorrupt` if it isn't there."""
         if session not in self._numbers:
-            head = await self._store.load(session)
+            head = await self._store.load(session, hidden=True)
             if head is None or head.row.root != self._row.root:
                 raise StoreCorrupt(f"the session {session!r}, which messages are taken from, is missing", hint="run `perdure verify`")
             self._numbers[session] = head.row.no

@@ -96,6 +96,7 @@ from .branches import Branches
 from .consumers import Consumer
 from .context import CONTEXT_KINDS, Context, Fetch, resolve_parts, stored_content
 from .control import is_control, promote_steers, take_control
+from .deleting import delete
 from .feed import ResumeRequested
 from .ledger import Ledger
 from .messages import read_entries
@@ -733,14 +734,14 @@ class Sessions(Transcripts, Branches, Redaction):
         row, duplicate = await put_away_or_back(self._runtime, partial(self._head, session_id), command)
         return Submission(id=row.submission_id, arrival=row.arrival, duplicate=duplicate)
 
-    async def delete(self, session_id: str) -> None:
+    async def delete(self, session_id: str, *, tree: bool = False) -> None:
         """Destroy a session's content, for ever. Whoever works on it is fenced off; its id can't be used again.
 
-        Raises `SessionNotFound`, also if it was deleted before.
+        If others were forked from it, it is hidden and loses what none of them can reach; the rest goes with the last of them. With
+        ``tree`` everything that was forked from it is deleted too. Raises `SessionNotFound`, also if it was deleted before.
         """
-        head = await self._head(session_id)
-        await self._runtime.store.delete(head.row.no)
-        self._runtime.notice(session_id, sure=True)
+        for name in await delete(self._runtime.store, (await self._head(session_id)).row, tree=tree):
+            self._runtime.notice(name, sure=True)
 
     def consumer(self, name: str) -> Consumer:
         """Somebody who reads the journals of all sessions and says how far; see `Consumer`."""

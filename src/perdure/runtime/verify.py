@@ -12,6 +12,7 @@ from ..core.errors import SessionNotFound, UsageError
 from ..core.journal import GENESIS
 from ..store.audit import Auditable
 from ..store.base import SessionQuery, SessionRow, Store
+from .deleting import needed_by_forks
 from .verify_session import PAGE, UNREADABLE, Checked, Problem, SessionCheck
 
 __all__ = ["Checked", "Problem", "head", "verify"]
@@ -110,11 +111,15 @@ async def _verify_session(store: Store, session_id: str, expected: tuple[int, by
 
 
 async def _verify_deleted(store: Store, row: SessionRow) -> list[Problem]:
+    """Nothing of it is left but what its forks need."""
     left = []
     try:
-        if await store.entries(row.no, limit=1):
-            left.append("entries")
-        if await store.effects(row.no):
+        needed = await needed_by_forks(store, row)
+        for item in await store.entries(row.no, after=needed.keep):
+            if item.seq not in needed.receipts and not (needed.keep and item.kind == "redacted"):
+                left.append("entries")
+                break
+        if any(effect.seq not in needed.receipts for effect in await store.effects(row.no, after=needed.keep)):
             left.append("effects")
     except UNREADABLE as error:
         left.append(f"something that can't be read ({error})")

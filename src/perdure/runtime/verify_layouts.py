@@ -70,8 +70,12 @@ class LayoutCheck:
                 yield what
 
     async def _parent(self, entry: Forked) -> AsyncIterator[str]:
-        parent = await self._store.load(entry.session)
+        parent = await self._store.load(entry.session, hidden=True)
         if parent is None:
+            yield f"the session {entry.session!r}, which it was forked from, is missing"
+            return
+        if parent.row.status == "deleted":
+            # Of what it was forked from, only what it needs is left.
             return
         rows = await self._store.entries(parent.row.no, after=entry.version - 1, before=entry.version + 1)
         if not rows or rows[0].chain.hex() != entry.chain:

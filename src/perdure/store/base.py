@@ -386,8 +386,8 @@ class Store(Protocol):
     async def now(self) -> int:
         """The store's time; never less than what it answered before."""
 
-    async def load(self, session_id: str) -> Loaded | None:
-        """A session's head, or ``None``."""
+    async def load(self, session_id: str, *, hidden: bool = False) -> Loaded | None:
+        """A session's head, or ``None``. ``hidden``: also what is left of a deleted one."""
 
     async def buried(self, session_id: str) -> bool:
         """Whether a session of this id was deleted; the id is never free again."""
@@ -488,8 +488,13 @@ class Store(Protocol):
     async def forget(self, consumer: str) -> None:
         """Remove a consumer's cursors in all sessions. Idempotent."""
 
-    async def delete(self, no: int) -> None:
-        """Destroy a session's content; its id and submissions leave a tombstone, so that neither can run again."""
+    async def delete(self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = ()) -> None:
+        """Destroy a session's content; its id and submissions leave a tombstone, so that neither can run again.
+
+        For those that were forked from it, the entries up to ``keep`` and those of ``receipts`` stay, with their effects and what says
+        of content that it was redacted; deleting it again, with less to keep, destroys those too. ``erased`` is content of the
+        tree that goes unless another entry or waiting submission still holds its digest.
+        """
 
     async def vacuum(self) -> None:
         """Write the store anew without what was deleted, so that none of it is in any page or log, and give back its space.

@@ -1123,6 +1123,35 @@ class StoreConformance:
             assert await everything(store, "other") == untouched
             assert isinstance(await store.commit(step(other)), Committed)
 
+    async def test_what_a_deleted_session_keeps_for_its_forks_goes_when_it_is_deleted_again(self, place: Place) -> None:
+        async with opened(place) as store:
+            shared, late = content(b"shared"), content(b"late")
+            no = await create(store, create=creation(root="s", blobs=(shared, late)))
+            other = await create(store, "fork", create=creation(root="s"))
+            await store.commit(
+                step(
+                    no,
+                    entries=(fact(2, body=shared.digest.encode()), fact(3, body=late.digest.encode()), fact(4, kind="redacted"), fact(5)),
+                    effects=tuple(EffectRow(effect_key=b"k", seq=seq, state="succeeded") for seq in (2, 3, 5)),
+                )
+            )
+            await store.delete(no, keep=2, receipts=(5,), erased=(shared.digest, late.digest))
+            assert await store.load("s") is None
+            assert await store.buried("s")
+            hidden = await store.load("s", hidden=True)
+            assert hidden is not None
+            assert (hidden.row.no, hidden.row.status) == (no, "deleted")
+            assert [row.seq for row in await store.entries(no)] == [1, 2, 4, 5]
+            assert [row.seq for row in await store.entries(no, after=2)] == [4, 5]
+            assert [row.seq for row in await store.entries(no, before=3, newest_first=True)] == [2, 1]
+            assert [row.seq for row in await store.effects(no)] == [2, 5]
+            assert await store.blobs("s") == [shared.digest]
+            assert await store.send(submission(name="m9")) == NoSession(deleted=True)
+            assert [row.session_id for row in await store.sessions(SessionQuery(archived=True))] == ["fork"]
+            await store.delete(no, erased=(shared.digest,))
+            assert (await store.entries(no), await store.effects(no), await store.blobs("s")) == ([], [], [])
+            assert isinstance(await store.commit(step(other)), Committed)
+
     async def test_a_trees_content_goes_with_the_last_of_its_sessions(self, place: Place) -> None:
         async with opened(place) as store:
             picture = content(b"picture")

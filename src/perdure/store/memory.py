@@ -131,10 +131,10 @@ class MemoryStore:
     async def now(self) -> int:
         return self._time()
 
-    async def load(self, session_id: str) -> Loaded | None:
+    async def load(self, session_id: str, *, hidden: bool = False) -> Loaded | None:
         now = self._time()
         session = self._content.by_id.get(session_id)
-        if session is None or session.row.status == "deleted":
+        if session is None or (session.row.status == "deleted" and not hidden):
             return None
         row = session.row
         return Loaded(
@@ -359,9 +359,11 @@ class MemoryStore:
         session = self._content.by_no.get(no)
         if session is None:
             return []
-        # Entry n stands at n - 1.
-        stop = len(session.journal) if before is None else max(0, before - 1)
-        rows = session.journal[max(0, after) : stop]
+        if session.row.status == "deleted":
+            rows = [row for row in session.journal if after < row.seq and (before is None or row.seq < before)]
+        else:
+            # Entry n stands at n - 1.
+            rows = session.journal[max(0, after) : len(session.journal) if before is None else max(0, before - 1)]
         wanted = None if kinds is None else set(kinds)
         chosen = (row for row in (reversed(rows) if newest_first else rows) if wanted is None or row.kind in wanted)
         return list(islice(chosen, limit))
@@ -453,20 +455,28 @@ class MemoryStore:
         for session in self._content.by_no.values():
             session.cursors.pop(consumer, None)
 
-    async def delete(self, no: int) -> None:
+    async def delete(self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = ()) -> None:
         self._time()
         session = self._content.by_no.get(no)
-        if session is None or session.row.status == "deleted":
+        if session is None:
             return
         row = session.row
-        session.row = _replace(row, status="deleted", holder=None, fence=row.fence + 1, wake_at=None, title="", labels={}, checkpoint=b"")
-        session.journal.clear()
-        session.effects.clear()
+        if row.status != "deleted":
+            session.row = _replace(
+                row, status="deleted", holder=None, fence=row.fence + 1, wake_at=None, title="", labels={}, checkpoint=b""
+            )
+        kept = set(receipts)
+        session.journal[:] = [
+            item for item in session.journal if item.seq <= keep or item.seq in kept or (keep and item.kind == "redacted")
+        ]
+        session.effects = {key: effect for key, effect in session.effects.items() if effect.seq <= keep or effect.seq in kept}
         session.cursors.clear()
         for submission_id, waiting in session.inbox.items():
             consumed = 0 if waiting.consumed_seq is None else waiting.consumed_seq
             session.inbox[submission_id] = _replace(waiting, body=None, consumed_seq=consumed)
         session.pending.clear()
+        for digest in erased:
+            self._erase(row.root, digest)
         if all(other.row.root != row.root or other.row.status == "deleted" for other in self._content.by_no.values()):
             self._content.blobs.pop(row.root, None)
         self._tell(no)

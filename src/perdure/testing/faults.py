@@ -217,8 +217,8 @@ class FaultStore:
     async def now(self) -> int:
         return await self._do("now", None, self.inner.now)
 
-    async def load(self, session_id: str) -> Loaded | None:
-        return await self._do("load", session_id, lambda: self.inner.load(session_id))
+    async def load(self, session_id: str, *, hidden: bool = False) -> Loaded | None:
+        return await self._do("load", session_id, lambda: self.inner.load(session_id, hidden=hidden))
 
     async def buried(self, session_id: str) -> bool:
         return await self._do("buried", session_id, lambda: self.inner.buried(session_id))
@@ -315,8 +315,8 @@ class FaultStore:
     async def forget(self, consumer: str) -> None:
         await self._do("forget", consumer, lambda: self.inner.forget(consumer))
 
-    async def delete(self, no: int) -> None:
-        await self._do("delete", no, lambda: self.inner.delete(no))
+    async def delete(self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = ()) -> None:
+        await self._do("delete", no, lambda: self.inner.delete(no, keep=keep, receipts=receipts, erased=erased))
 
     async def vacuum(self) -> None:
         await self._do("vacuum", None, self.inner.vacuum)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from perdure import Agent, Fenced, FunctionModel, SessionNotFound
+import perdure
+from perdure import Agent, Fenced, FunctionModel, SessionNotFound, UsageError
 from perdure.runtime.verify import verify
 
-from ..interactive.acting import Place
+from ..interactive.acting import Place, transcript
 from .test_archive import PLAIN, Charging
 
 SECRET = "the password is rosebud"
@@ -92,3 +94,90 @@ async def test_an_archived_session_can_be_deleted(place: Place) -> None:
         await process.sessions.archive("s")
         await process.sessions.delete("s")
         assert await process.sessions.list(archived=True) == []
+
+
+async def test_a_deleted_session_keeps_for_its_forks_what_they_can_reach_and_no_more(place: Place) -> None:
+    secret = "what came after the cut " * 3000
+    async with place.process() as process:
+        for index, text in enumerate(("first", "second", secret)):
+            await process.run(PLAIN, text, session="s", submission=f"m{index}")
+        fork = await process.sessions.fork("s", at=4)
+        inner = await process.sessions.fork(fork.session_id, at=2)
+        await process.run(PLAIN, "a way of its own", session=fork.session_id, submission="f1")
+        histories = {name: await transcript(process, name) for name in (fork.session_id, inner.session_id)}
+        await process.sessions.delete("s")
+        with pytest.raises(SessionNotFound, match="was deleted"):
+            await process.sessions.history("s")
+        assert {info.session_id for info in await process.sessions.list(archived=True)} == {fork.session_id, inner.session_id}
+    async with place.process() as process:
+        for name, history in histories.items():
+            assert await transcript(process, name) == history
+        assert (await process.run(PLAIN, "go on", session=inner.session_id, submission="i1")).ok
+        assert [str(problem) async for problem in verify(process.store)] == []
+        hidden = await process.store.load("s", hidden=True)
+        assert hidden is not None
+        assert secret[:100] not in str(await process.store.entries(hidden.row.no))
+        assert all([secret.encode() not in (await process.store.blob("s", digest)).data for digest in await process.store.blobs("s")])  # type: ignore[union-attr]
+        # The first fork is needed by the second, and both need the session.
+        await process.sessions.delete(fork.session_id)
+        assert await transcript(process, inner.session_id) == [*histories[inner.session_id], ("user", "go on"), ("assistant", "ok")]
+        assert [str(problem) async for problem in verify(process.store)] == []
+        await process.sessions.delete(inner.session_id)
+        assert await process.store.entries(hidden.row.no) == []
+        assert await process.store.blobs("s") == []
+        assert [str(problem) async for problem in verify(process.store)] == []
+
+
+async def test_a_tree_is_deleted_with_all_that_was_forked_from_it(place: Place) -> None:
+    async with place.process() as process:
+        await process.run(PLAIN, "first", session="s", submission="m1")
+        fork = await process.sessions.fork("s", at=2)
+        inner = await process.sessions.fork(fork.session_id, at=2)
+        beside = await process.sessions.fork("s", at=1)
+        await process.sessions.delete(fork.session_id, tree=True)
+        assert {info.session_id for info in await process.sessions.list(archived=True)} == {"s", beside.session_id}
+        with pytest.raises(SessionNotFound):
+            await process.sessions.fork(inner.session_id, at=1)
+        await process.sessions.delete("s", tree=True)
+        assert await process.sessions.list(archived=True) == []
+        assert await process.store.blobs("s") == []
+        for name in ("s", fork.session_id, inner.session_id, beside.session_id):
+            assert await process.store.buried(name)
+        assert [str(problem) async for problem in verify(process.store)] == []
+
+
+async def test_a_tree_is_carried_elsewhere_as_one_file(place: Place, tmp_path: Path) -> None:
+    async with place.process() as process:
+        await process.run(PLAIN, "first", session="s", submission="m1")
+        fork = await process.sessions.fork("s", at=2)
+        await process.run(PLAIN, "a way of its own", session=fork.session_id, submission="f1")
+        with pytest.raises(UsageError):
+            await process.sessions.export(fork.session_id, tmp_path / "fork.jsonl")
+        told = await process.sessions.export(fork.session_id, tmp_path / "tree.jsonl", tree=True)
+        assert set(told.sessions) == {"s", fork.session_id}
+        history = await transcript(process, fork.session_id)
+    async with perdure.open("memory://") as runtime:
+        await runtime.sessions.import_from(tmp_path / "tree.jsonl")
+        assert [message.text for message in await runtime.sessions.history(fork.session_id)] == [said for _, said in history]
+        assert (await runtime.run(PLAIN, "go on", session=fork.session_id, submission="f2")).ok
+        assert [str(problem) async for problem in verify(runtime.store)] == []
+
+
+async def test_what_a_deleted_session_did_stays_a_fact_for_its_forks(place: Place) -> None:
+    charging = Charging()
+    charging.go_on.set()
+    async with place.process() as process:
+        await process.run(PLAIN, "first", session="s", submission="m1")
+        await process.run(charging.agent, "charge", session="s", submission="m2")
+        fork = await process.sessions.fork("s", at=2)
+        await process.sessions.delete("s")
+        [effect] = await process.sessions.effects(fork.session_id)
+        assert (effect.session_id, effect.name, effect.state) == ("s", "charge", "succeeded")
+        # The same call again is asked about, though nothing shows it any more.
+        running = asyncio.create_task(process.run(charging.agent, "charge", session=fork.session_id, submission="f1"))
+        while not (asked := await process.sessions.requests(fork.session_id)):
+            await asyncio.sleep(0.001)
+        await process.sessions.deny(fork.session_id, asked[0].request_id)
+        assert (await running).ok
+        assert charging.charged == 1
+        assert [str(problem) async for problem in verify(process.store)] == []

@@ -55,7 +55,7 @@ FROM sessions WHERE session_id = :session_id;
 SELECT s.no, s.session_id, s.root, s.parent, s.parent_kind, s.agent, s.version, s.fence, s.holder, s.claims, s.inbox_head, s.wake_at,
     s.status, s.owner, s.title, s.labels, s.created, s.updated, s.checkpoint, j.chain
 FROM sessions AS s LEFT JOIN journal AS j ON j.no = s.no AND j.seq = s.version
-WHERE s.session_id = :session_id AND s.status <> 'deleted';
+WHERE s.session_id = :session_id AND (:hidden OR s.status <> 'deleted');
 
 -- name: buried
 -- Whether a session was deleted.
@@ -352,7 +352,8 @@ WHERE no = :no;
 
 -- name: bury_journal
 -- Its facts go.
-DELETE FROM journal WHERE no = :no;
+DELETE FROM journal WHERE no = :no AND seq > :keep AND (:keep = 0 OR kind <> 'redacted')
+    AND seq NOT IN (SELECT value FROM json_each(:receipts));
 
 -- name: bury_inbox
 -- Its submissions stay as receipts without content, and none waits.
@@ -360,7 +361,7 @@ UPDATE inbox SET body = NULL, consumed_seq = coalesce(consumed_seq, 0) WHERE no 
 
 -- name: bury_effects
 -- Its effects go.
-DELETE FROM effects WHERE no = :no;
+DELETE FROM effects WHERE no = :no AND seq > :keep AND seq NOT IN (SELECT value FROM json_each(:receipts));
 
 -- name: bury_cursors
 -- Its consumers go.
@@ -368,8 +369,9 @@ DELETE FROM cursors WHERE no = :no;
 
 -- name: bury_left
 -- Whether anything of it is left.
-SELECT EXISTS (SELECT 1 FROM journal WHERE no = :no) OR EXISTS (SELECT 1 FROM inbox WHERE no = :no AND body IS NOT NULL)
-    OR EXISTS (SELECT 1 FROM effects WHERE no = :no) OR EXISTS (SELECT 1 FROM cursors WHERE no = :no);
+SELECT EXISTS (SELECT 1 FROM journal WHERE no = :no AND seq > :keep AND (:keep = 0 OR kind <> 'redacted')
+    AND seq NOT IN (SELECT value FROM json_each(:receipts))) OR EXISTS (SELECT 1 FROM inbox WHERE no = :no AND body IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM effects WHERE no = :no AND seq > :keep AND seq NOT IN (SELECT value FROM json_each(:receipts))) OR EXISTS (SELECT 1 FROM cursors WHERE no = :no);
 
 -- name: bury_blobs
 -- A tree's content goes with the last of its sessions.

@@ -66,8 +66,8 @@ class Reader:
         row = self._one("runner_one", {"id": runner})
         return row is not None and row[0] > now and not self._database.lives.ended(runner)
 
-    def load(self, session_id: str, now: int) -> Loaded | None:
-        found = self._one("load", {"session_id": session_id})
+    def load(self, session_id: str, now: int, hidden: bool) -> Loaded | None:
+        found = self._one("load", {"session_id": session_id, "hidden": hidden})
         if found is None:
             return None
         row = rows.session(found[:-1])
@@ -128,9 +128,10 @@ class Reader:
         while low < high:
             middle = (low + high) // 2
             found = self._one("entry_number", {"no": no, "seq": middle})
-            if found is None:
+            if found is None and self._one("head", {"no": no})[6] != "deleted":
                 raise StoreCorrupt(f"entry {middle} is missing", hint="run `perdure verify`")
-            if found[0] < number:
+            # Of a deleted session the beginning is left, and single entries behind it.
+            if found is not None and found[0] < number:
                 low = middle + 1
             else:
                 high = middle

@@ -145,9 +145,9 @@ class SQLiteStore:
         self._opened()
         return self._time()
 
-    async def load(self, session_id: str) -> Loaded | None:
+    async def load(self, session_id: str, *, hidden: bool = False) -> Loaded | None:
         reader = self._reading()
-        return await reader.run(reader.load, session_id, self._time())
+        return await reader.run(reader.load, session_id, self._time(), hidden)
 
     async def buried(self, session_id: str) -> bool:
         reader = self._reading()
@@ -272,8 +272,8 @@ class SQLiteStore:
     async def forget(self, consumer: str) -> None:
         await self._write(Forget(consumer))
 
-    async def delete(self, no: int) -> None:
-        await self._write(Delete(no))
+    async def delete(self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = ()) -> None:
+        await self._write(Delete(no, keep, receipts, erased))
 
     async def vacuum(self) -> None:
         if self._opened().read_only:

@@ -524,19 +524,25 @@ class Delete(Write):
     repeatable = True
     clears_log = True
 
-    def __init__(self, no: int) -> None:
-        self.no = no
+    def __init__(self, no: int, keep: int, receipts: Sequence[int], erased: Sequence[str]) -> None:
+        self.no, self.keep, self.receipts, self.erased = no, keep, tuple(receipts), tuple(erased)
 
     def apply(self, tx: Transaction) -> bool:
         head = tx.head(self.no)
-        if head is None or head.status == "deleted":
+        if head is None:
             return False
         values = {"no": self.no}
-        tx.must("bury", values)
-        for name in ("bury_journal", "bury_inbox", "bury_effects", "bury_cursors"):
-            tx.run(name, values)
+        kept = {**values, "keep": self.keep, "receipts": rows.names(self.receipts)}
+        if head.status != "deleted":
+            tx.must("bury", values)
+        tx.run("bury_journal", kept)
+        tx.run("bury_inbox", values)
+        tx.run("bury_effects", kept)
+        tx.run("bury_cursors", values)
+        for digest in self.erased:
+            tx.run("blob_erase", {"root": head.root, "digest": digest})
         tx.run("bury_blobs", {"root": head.root})
-        if tx.one("bury_left", values)[0]:
+        if tx.one("bury_left", kept)[0]:
             raise StoreBroken("the database kept rows of a deleted session", hint="look for a trigger that ignores rows")
         return True
 
