@@ -56,6 +56,7 @@ from .core.errors import (
     FormatUnknown,
     ImportRefused,
     InvalidAgent,
+    InvalidMedia,
     InvalidMessage,
     InvalidModelOutput,
     InvalidSpan,
@@ -63,6 +64,8 @@ from .core.errors import (
     InvalidTranscript,
     InvalidURL,
     LimitExceeded,
+    MediaBudgetExceeded,
+    MediaTooLarge,
     MiddlewareError,
     MissingExtra,
     MissingKey,
@@ -102,8 +105,10 @@ from .core.errors import (
     UnknownModel,
     UnknownRevision,
     UnknownRoute,
+    UnsupportedContent,
     UsageError,
 )
+from .core.media import Media
 from .core.messages import Blob, Message, Quote, Reasoning, RedactedPart, Source, Text, ToolCall, ToolCallResponse, Uri
 from .core.usage import Totals, Usage
 from .models.base import Model, ModelOutput, ModelRequest, ModelSettings, ReasoningDelta, TextDelta, ToolSpec
@@ -112,6 +117,7 @@ from .models.scripted import FunctionModel, Reply, ScriptedModel
 from .runtime.consumers import Consumer, Projector
 from .runtime.feed import HookFailed, ResumeRequested, SessionOpened
 from .runtime.lines import JsonLines
+from .runtime.media import audio, file, image
 from .runtime.result import Result
 from .runtime.runtime import Runtime, open  # noqa: A004
 from .runtime.session import Session
@@ -160,6 +166,7 @@ __all__ = [
     "Identity",
     "ImportRefused",
     "InvalidAgent",
+    "InvalidMedia",
     "InvalidMessage",
     "InvalidModelOutput",
     "InvalidSpan",
@@ -169,6 +176,9 @@ __all__ = [
     "JsonLines",
     "LimitExceeded",
     "Limits",
+    "Media",
+    "MediaBudgetExceeded",
+    "MediaTooLarge",
     "Message",
     "MessageAdded",
     "Middleware",
@@ -273,9 +283,13 @@ __all__ = [
     "UnknownModel",
     "UnknownRevision",
     "UnknownRoute",
+    "UnsupportedContent",
     "Uri",
     "Usage",
     "UsageError",
+    "audio",
+    "file",
+    "image",
     "open",
     "tool",
 ]

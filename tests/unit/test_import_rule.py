@@ -60,7 +60,7 @@ PURE = {
     "math",
     "msgspec",
 }
-PURE |= {"msgspec.structs", "re", "typing"}
+PURE |= {"base64", "binascii", "msgspec.structs", "re", "typing", "urllib.parse"}
 """What the core may use besides itself: nothing that knows the time, a file, a network, chance, or another task."""
 
 

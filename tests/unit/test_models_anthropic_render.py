@@ -196,7 +196,7 @@ def test_images_and_documents_are_linked_or_inline() -> None:
 @pytest.mark.parametrize(
     ("part", "role", "said"),
     [
-        (Blob(mime_type="image/png", digest="d", size=1), "user", "bytes of blobs aren't supported yet"),
+        (Blob(mime_type="image/png", digest="d", size=1), "user", "holds no content for"),
         (StoredPart(digest="d", size=1), "user", "was not put back in place"),
         (Uri(uri="https://x/a.mp3", mime_type="audio/mpeg"), "user", "a link to audio/mpeg"),
         (Uri(uri="data:image/svg+xml,<svg/>"), "user", "in base64"),

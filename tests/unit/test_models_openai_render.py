@@ -207,7 +207,7 @@ def test_images_and_files_are_linked() -> None:
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        (user(Blob(mime_type="image/png", digest="d", size=1)), "bytes of blobs aren't supported yet"),
+        (user(Blob(mime_type="image/png", digest="d", size=1)), "holds no content for"),
         (user(StoredPart(digest="d", size=1)), "was not put back in place"),
         (user(ToolCall("look", {}, id="c")), "a part ToolCall in a message of role user"),
         (assistant(Uri(uri="https://x/a.png")), "a part Uri in a message of role assistant"),

@@ -9,7 +9,7 @@ import msgspec
 from . import canonical
 from .entries import Decision, Metadata
 from .errors import FormatUnknown, UsageError
-from .messages import Part, Quote, Role, Source
+from .messages import Blob, Part, Quote, Role, Source
 
 __all__ = [
     "KINDS",
@@ -139,13 +139,14 @@ class AddNote(Command, frozen=True, kw_only=True):
 
 
 class ReportResult(Command, frozen=True, kw_only=True):
-    """What an attempt of a tool call came to, from whoever holds its callback token."""
+    """What an attempt of a tool call came to, from whoever holds its callback token. ``media`` stand in the blob store already."""
 
     kind = "result"
     operation: str
     attempt: int
     result: Any = None
     is_error: bool = False
+    media: tuple[Blob, ...] = ()
 
 
 class Replacement(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

@@ -12,6 +12,7 @@ __all__ = [
     "AuthenticationFailed",
     "CapacityExceeded",
     "CheckpointTooLarge",
+    "ContentElsewhere",
     "ContextTooLong",
     "CoordinationError",
     "CutThroughCall",
@@ -23,6 +24,7 @@ __all__ = [
     "FormatUnknown",
     "ImportRefused",
     "InvalidAgent",
+    "InvalidMedia",
     "InvalidMessage",
     "InvalidModelOutput",
     "InvalidSpan",
@@ -30,6 +32,8 @@ __all__ = [
     "InvalidTranscript",
     "InvalidURL",
     "LimitExceeded",
+    "MediaBudgetExceeded",
+    "MediaTooLarge",
     "MiddlewareError",
     "MissingExtra",
     "MissingKey",
@@ -69,6 +73,7 @@ __all__ = [
     "UnknownModel",
     "UnknownRevision",
     "UnknownRoute",
+    "UnsupportedContent",
     "UsageError",
 ]
 
@@ -105,6 +110,24 @@ class InvalidMessage(UsageError):
     """A message is empty or larger than the limits allow."""
 
     code = "invalid_message"
+
+
+class InvalidMedia(InvalidMessage):
+    """An image, sound or file that can't be sent: it isn't there, is empty, or is not what it is said to be."""
+
+    code = "invalid_media"
+
+
+class MediaTooLarge(InvalidMedia):
+    """Media with more bytes than are taken: ``limit`` is *media* for one, *message_media* for all of a message."""
+
+    code = "media_too_large"
+
+
+class UnsupportedContent(UsageError):
+    """A part that a model's API can't be sent; found before anything is."""
+
+    code = "unsupported_content"
 
 
 class InvalidSpan(UsageError):
@@ -302,6 +325,12 @@ class LimitExceeded(Refused):
     code = "limit_exceeded"
 
 
+class MediaBudgetExceeded(LimitExceeded):
+    """The media of one model request have more bytes than its settings allow; counted before anything is sent."""
+
+    code = "media_budget"
+
+
 class TooManyRanges(LimitExceeded):
     """So many edits lie in a transcript or context that it would be more ranges than one layout may have."""
 
@@ -374,6 +403,12 @@ class StoreCorrupt(StoreError):
     """Stored bytes are not what was written."""
 
     code = "store_corrupt"
+
+
+class ContentElsewhere(StoreError):
+    """Content that is kept outside of the database, and no such blob store was given. ``media_type`` and ``size`` say what it is."""
+
+    code = "content_elsewhere"
 
 
 class StoreClosed(StoreError):

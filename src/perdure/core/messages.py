@@ -29,9 +29,11 @@ __all__ = [
     "ToolCallResponse",
     "Uri",
     "decode_part",
+    "described",
     "digest_of",
     "is_private",
     "measured",
+    "media_of",
     "part_digest",
     "redacted_part",
     "set_aside",
@@ -82,21 +84,23 @@ class ToolCall(_Part, tag="tool_call", frozen=True):
     id: str = ""
 
 
+class Blob(_Part, tag="blob", frozen=True, kw_only=True):
+    """Bytes kept in the blob store: an image, a sound, a file. ``name`` is what the file was called, if it was one."""
+
+    mime_type: str
+    digest: str
+    size: int
+    name: str = ""
+
+
 class ToolCallResponse(_Part, tag="tool_call_response", frozen=True, kw_only=True):
-    """What a tool call came to; every call has exactly one."""
+    """What a tool call came to; every call has exactly one. ``media`` is what the tool returned besides, described in ``response``."""
 
     id: str
     name: str
     response: Any
     is_error: bool = False
-
-
-class Blob(_Part, tag="blob", frozen=True, kw_only=True):
-    """Bytes kept in the blob store."""
-
-    mime_type: str
-    digest: str
-    size: int
+    media: tuple[Blob, ...] = ()
 
 
 class Uri(_Part, tag="uri", frozen=True, kw_only=True):
@@ -116,7 +120,7 @@ class Private(_Part, tag="private", frozen=True, kw_only=True):
 class StoredPart(_Part, tag="stored", frozen=True, kw_only=True):
     """Stands for a part of more than `INLINE_LIMIT` bytes; ``digest`` finds its canonical bytes in the blob store.
 
-    ``call`` and ``name`` are those of the tool call that was set aside, if it is one.
+    ``call`` and ``name`` are those of the tool call that was set aside, if it is one; ``media`` is what a response refers to.
     """
 
     digest: str
@@ -124,6 +128,7 @@ class StoredPart(_Part, tag="stored", frozen=True, kw_only=True):
     private: bool = False
     call: str = ""
     name: str = ""
+    media: tuple[Blob, ...] = ()
 
 
 class RedactedPart(_Part, tag="redacted", frozen=True, kw_only=True):
@@ -234,7 +239,25 @@ def set_aside(part: Part, limit: int = INLINE_LIMIT) -> tuple[Part, bytes | None
     if len(data) <= limit:
         return part, None
     call, name = (part.id, part.name) if isinstance(part, ToolCall) else ("", "")
-    return StoredPart(digest=canonical.digest(data), size=len(data), private=isinstance(part, Private), call=call, name=name), data
+    digest, private = canonical.digest(data), isinstance(part, Private)
+    return StoredPart(digest=digest, size=len(data), private=private, call=call, name=name, media=media_of(part)), data
+
+
+def media_of(part: Part) -> tuple[Blob, ...]:
+    """The content in the blob store that a part refers to."""
+    match part:
+        case Blob():
+            return (part,)
+        case ToolCallResponse() | StoredPart():
+            return part.media
+        case _:
+            return ()
+
+
+def described(blob: Blob) -> str:
+    """Content in words, for whoever can't be shown it."""
+    name = canonical.encode(blob.name).decode() + ", " if blob.name else ""
+    return f"[{name}{blob.mime_type}, {blob.size} bytes]"
 
 
 def redacted_part(part: Part) -> RedactedPart:

@@ -17,7 +17,7 @@ from .entries import (
     SessionChanged,
     SessionCreated,
 )
-from .messages import REDACTED, Blob, Part, RedactedPart, StoredPart, redacted_part
+from .messages import REDACTED, Part, RedactedPart, StoredPart, media_of, redacted_part
 
 __all__ = ["aside", "is_redacted", "redacted_row", "without_content", "without_quote"]
 
@@ -54,8 +54,9 @@ def redacted_row(entry: Entry, left: Entry) -> RedactedRow:
 
 
 def aside(entry: Entry) -> set[str]:
-    """The digests of what an entry's parts have set aside."""
-    return {part.digest for part in getattr(entry, "parts", ()) if isinstance(part, StoredPart | Blob)}
+    """The digests of what an entry's parts have set aside or refer to."""
+    parts: tuple[Part, ...] = getattr(entry, "parts", ())
+    return {part.digest for part in parts if isinstance(part, StoredPart)} | {blob.digest for part in parts for blob in media_of(part)}
 
 
 def _left(parts: tuple[Part, ...]) -> tuple[Part, ...]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Unpack
 
-from ..core.errors import ProviderError, UsageError
-from ..core.messages import Message, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, Uri
+from ..core.errors import ProviderError, UnsupportedContent, UsageError
+from ..core.messages import Blob, Message, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, Uri
 from ..core.usage import Usage
 from .base import Delta, Finish, ModelOutput, ModelRequest, ReasoningDelta, TextDelta
+from .media import IMAGES, file_name, in_base64, text_in
 from .remote import Answer, Connection, RemoteModel, arguments_of, clean, compact, plain, reject, wire_id
 
 __all__ = ["Anthropic", "render"]
@@ -137,7 +138,7 @@ def render(
 def _messages(request: ModelRequest, group: str) -> list[dict[str, Any]]:
     merged: list[dict[str, Any]] = []
     for message in request.messages:
-        blocks = list(_assistant_blocks(message, group) if message.role == "assistant" else _user_blocks(message))
+        blocks = list(_assistant_blocks(message, group) if message.role == "assistant" else _user_blocks(request, message))
         role = "assistant" if message.role == "assistant" else "user"
         if role == "assistant":
             # The API refuses a message that ends in thinking, which is what is left of an answer that was cut while it was thinking.
@@ -172,11 +173,15 @@ def _assistant_blocks(message: Message, group: str) -> Iterator[dict[str, Any]]:
                 raise reject(part, message.role, "Anthropic")
 
 
-def _user_blocks(message: Message) -> Iterator[dict[str, Any]]:
+def _user_blocks(request: ModelRequest, message: Message) -> Iterator[dict[str, Any]]:
     for part in message.parts:
         match part:
             case ToolCallResponse() if message.role == "tool":
                 block: dict[str, Any] = {"type": "tool_result", "tool_use_id": wire_id(part.id, _ID_LIMIT), "content": _raw(part.response)}
+                # What the API doesn't take is left to the words that stand for it already.
+                shown = [rendered for blob in part.media if (rendered := _media(request, blob)) is not None]
+                if shown:
+                    block["content"] = [{"type": "text", "text": _raw(part.response)}, *shown]
                 if part.is_error:
                     block["is_error"] = True
                 yield block
@@ -188,8 +193,22 @@ def _user_blocks(message: Message) -> Iterator[dict[str, Any]]:
                     yield {"type": "text", "text": text}
             case Uri() if message.role == "user":
                 yield _linked(part)
+            case Blob() if message.role == "user" and (rendered := _media(request, part)) is not None:
+                yield rendered
             case _:
                 raise reject(part, message.role, "Anthropic")
+
+
+def _media(request: ModelRequest, blob: Blob) -> dict[str, Any] | None:
+    if blob.mime_type in IMAGES:
+        return {"type": "image", "source": {"type": "base64", "media_type": blob.mime_type, "data": in_base64(request, blob)}}
+    if blob.mime_type == "application/pdf":
+        source = {"type": "base64", "media_type": "application/pdf", "data": in_base64(request, blob)}
+    elif (text := text_in(request, blob)) is not None and text.strip():
+        source = {"type": "text", "media_type": "text/plain", "data": text}
+    else:
+        return None
+    return {"type": "document", "source": source, "title": file_name(blob)}
 
 
 def _linked(part: Uri) -> dict[str, Any]:
@@ -198,7 +217,7 @@ def _linked(part: Uri) -> dict[str, Any]:
     mime_type = part.mime_type or (header.removeprefix("data:").partition(";")[0] if inline else "image/*")
     kind = "document" if mime_type == "application/pdf" else "image"
     if kind == "image" and not mime_type.startswith("image/"):
-        raise UsageError(f"Anthropic can't be sent a link to {mime_type}", hint="images and application/pdf are understood")
+        raise UnsupportedContent(f"Anthropic can't be sent a link to {mime_type}", hint="images and application/pdf are understood")
     if not inline:
         return {"type": kind, "source": {"type": "url", "url": part.uri}}
     if not header.endswith(";base64"):

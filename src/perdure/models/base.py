@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -24,22 +24,31 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any]
 
 
+MEDIA_BYTES = 40 * 1024 * 1024
+"""How many bytes of media one request may hold unless its settings say otherwise: two of the largest that are taken."""
+
+
 class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How the model is to answer; ``None`` leaves it to the provider. ``extra`` goes into the provider's request as it is."""
+    """How the model is to answer; ``None`` leaves it to the provider. ``extra`` goes into the provider's request as it is.
+
+    ``media_bytes`` is how many bytes of media one request may hold, each counted as often as it stands there, before base64.
+    """
 
     max_output_tokens: int | None = None
     temperature: float | None = None
     reasoning_effort: str | None = None
     parallel_tool_calls: bool | None = None
     tool_choice: str | None = None
+    media_bytes: int = MEDIA_BYTES
     extra: dict[str, Any] = {}
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one call depends on. ``step`` counts the turn's model calls from 0; a repeated attempt has the same step.
 
-    Parts are whole here: what the journal set aside is back in place. ``Private`` parts of other groups are not in it. ``before`` counts
-    the answers that it doesn't hold any more. For the ``purpose`` *notes* the answer is one call that saves them.
+    Parts are whole here: what the journal set aside is back in place. ``Private`` parts of other groups are not in it. ``content`` holds
+    the bytes of every `Blob` by its digest, those of tool responses included. ``before`` counts the answers that it doesn't hold any
+    more. For the ``purpose`` *notes* the answer is one call that saves them.
     """
 
     instructions: str
@@ -51,6 +60,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str = ""
     purpose: Purpose = "answer"
     before: int = 0
+    content: Mapping[str, bytes] = {}
 
     @property
     def answers(self) -> int:

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, Unpack
 
 from ..core.errors import ProviderError, UsageError
-from ..core.messages import Message, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, Uri
+from ..core.messages import Blob, Message, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, Uri
 from ..core.usage import Usage
 from .base import Delta, Finish, ModelOutput, ModelRequest, ModelSettings, ReasoningDelta, TextDelta
+from .media import DOCUMENTS, IMAGES, as_address, file_name, in_base64, text_in
 from .remote import Answer, Connection, RemoteModel, arguments_of, clean, compact, plain, reject, wire_id, with_id
 
 __all__ = ["OpenAIChat", "OpenAIResponses", "render_chat", "render_responses"]
 
 _ID_LIMIT = 40
+_SOUNDS = {"audio/wav": "wav", "audio/mpeg": "mp3"}
 _STATUS_IN_STREAM = {
     "rate_limit_exceeded": 429,
     "insufficient_quota": 429,
@@ -139,7 +141,7 @@ def render_responses(
     """
     items: list[dict[str, Any]] = []
     for message in request.messages:
-        items.extend(_response_items(message, group))
+        items.extend(_response_items(request, message, group))
     if not items:
         raise UsageError("there is nothing to send: no message has any content")
     settings = request.settings
@@ -165,14 +167,14 @@ def render_responses(
     return {**body, **_common(request, settings)}
 
 
-def _response_items(message: Message, group: str) -> Iterator[dict[str, Any]]:
+def _response_items(request: ModelRequest, message: Message, group: str) -> Iterator[dict[str, Any]]:
     if message.role == "tool":
         for part in message.parts:
             if not isinstance(part, ToolCallResponse):
                 raise reject(part, message.role, "OpenAI")
-            yield {"type": "function_call_output", "call_id": wire_id(part.id, _ID_LIMIT), "output": _result(part)}
+            yield {"type": "function_call_output", "call_id": wire_id(part.id, _ID_LIMIT), "output": _output(request, part)}
     elif message.role == "user":
-        content = [_response_content(part) for part in _sendable(message)]
+        content = [_response_content(request, part) for part in _sendable(message)]
         if content:
             yield {"role": "user", "content": content}
     else:
@@ -207,7 +209,21 @@ def _without_loose_reasoning(items: Iterable[dict[str, Any]]) -> list[dict[str, 
     return kept
 
 
-def _response_content(part: Part) -> dict[str, Any]:
+def _output(request: ModelRequest, part: ToolCallResponse) -> str | list[dict[str, Any]]:
+    """What a tool returned; of its media what the API takes, since words stand for each of them already."""
+    shown = [rendered for blob in part.media if (rendered := _response_media(request, blob)) is not None]
+    return [{"type": "input_text", "text": _result(part)}, *shown] if shown else _result(part)
+
+
+def _response_media(request: ModelRequest, blob: Blob) -> dict[str, Any] | None:
+    if blob.mime_type in IMAGES:
+        return {"type": "input_image", "image_url": as_address(request, blob), "detail": "auto"}
+    if blob.mime_type in DOCUMENTS or text_in(request, blob) is not None:
+        return {"type": "input_file", "filename": file_name(blob), "file_data": as_address(request, blob)}
+    return None
+
+
+def _response_content(request: ModelRequest, part: Part) -> dict[str, Any]:
     match part:
         case Text(content=text):
             return {"type": "input_text", "text": text}
@@ -217,6 +233,10 @@ def _response_content(part: Part) -> dict[str, Any]:
             if uri.startswith("data:"):
                 return {"type": "input_file", "filename": "file", "file_data": uri}
             return {"type": "input_file", "file_url": uri}
+        case Blob() if (rendered := _response_media(request, part)) is not None:
+            return rendered
+        case Blob(mime_type=mime_type) if mime_type in _SOUNDS:
+            raise reject(part, "user", "OpenAI's Responses API", "a route of openai-chat: takes wav and mp3")
         case _:
             raise reject(part, "user", "OpenAI")
 
@@ -226,7 +246,7 @@ def render_chat(request: ModelRequest, *, model: str, group: str, max_tokens_fie
 
     Raises `UsageError` for parts that can't be sent.
     """
-    messages = [rendered for message in request.messages for rendered in _chat_messages(message, group)]
+    messages = [rendered for message in request.messages for rendered in _chat_messages(request, message, group)]
     if not messages:
         raise UsageError("there is nothing to send: no message has any content")
     settings = request.settings
@@ -248,14 +268,14 @@ def render_chat(request: ModelRequest, *, model: str, group: str, max_tokens_fie
     return {**body, **_common(request, settings)}
 
 
-def _chat_messages(message: Message, group: str) -> Iterator[dict[str, Any]]:
+def _chat_messages(request: ModelRequest, message: Message, group: str) -> Iterator[dict[str, Any]]:
     if message.role == "tool":
         for part in message.parts:
             if not isinstance(part, ToolCallResponse):
                 raise reject(part, message.role, "Chat Completions")
             yield {"role": "tool", "tool_call_id": wire_id(part.id, _ID_LIMIT), "content": _result(part)}
     elif message.role == "user":
-        content = [_chat_content(part) for part in _sendable(message)]
+        content = [_chat_content(request, part) for part in _sendable(message)]
         if len(content) == 1 and content[0]["type"] == "text":
             yield {"role": "user", "content": content[0]["text"]}
         elif content:
@@ -290,12 +310,21 @@ def _chat_assistant(message: Message, group: str) -> Iterator[dict[str, Any]]:
     yield rendered
 
 
-def _chat_content(part: Part) -> dict[str, Any]:
+def _chat_content(request: ModelRequest, part: Part) -> dict[str, Any]:
     match part:
         case Text(content=text):
             return {"type": "text", "text": text}
         case Uri(uri=uri, mime_type=mime_type) if _is_image(uri, mime_type):
             return {"type": "image_url", "image_url": {"url": uri}}
+        case Blob(mime_type=mime_type) if mime_type in IMAGES:
+            return {"type": "image_url", "image_url": {"url": as_address(request, part)}}
+        case Blob(mime_type=mime_type) if mime_type in _SOUNDS:
+            return {"type": "input_audio", "input_audio": {"data": in_base64(request, part), "format": _SOUNDS[mime_type]}}
+        case Blob(mime_type="application/pdf"):
+            return {"type": "file", "file": {"filename": file_name(part), "file_data": as_address(request, part)}}
+        case Blob() if (written := text_in(request, part)) is not None:
+            # The API takes no other files, and a text needs none.
+            return {"type": "text", "text": f"[file {compact(file_name(part))}]\n{written}\n[end of file]\n"}
         case _:
             raise reject(part, "user", "Chat Completions")
 

@@ -35,9 +35,10 @@ from ..core.errors import (
     ProviderUnavailable,
     RateLimited,
     StreamCut,
+    UnsupportedContent,
     UsageError,
 )
-from ..core.messages import Blob, Part, Reasoning, StoredPart, Text, ToolCall
+from ..core.messages import Blob, Part, Reasoning, StoredPart, Text, ToolCall, described
 from .base import Delta, ModelOutput, ModelRequest, ReasoningDelta, TextDelta
 
 __all__ = ["Answer", "RemoteModel"]
@@ -428,14 +429,13 @@ def with_id(call: ToolCall, position: int, index: int) -> ToolCall:
     return call if call.id else msgspec.structs.replace(call, id=f"call_{position}_{index}")
 
 
-def reject(part: Part, role: str, provider: str) -> UsageError:
+def reject(part: Part, role: str, provider: str, hint: str = "") -> UsageError:
     """The error for a part that can't be sent."""
     match part:
         case Blob():
-            return UsageError(
-                f"the bytes of blobs aren't supported yet by the adapter for {provider}", hint="pass the image or file as a Uri part"
-            )
+            hint = hint or "use a model that takes it, or rewrite the message without it"
+            return UnsupportedContent(f"{provider} can't be sent {described(part)}", hint=hint, mime_type=part.mime_type)
         case StoredPart():
             return UsageError("a part of the request was not put back in place")
         case _:
-            return UsageError(f"{provider} can't be sent a part {type(part).__name__} in a message of role {role}")
+            return UnsupportedContent(f"{provider} can't be sent a part {type(part).__name__} in a message of role {role}")

@@ -14,7 +14,7 @@ from ..core.context import behind_notes, excerpt, handle, notes_in, notes_messag
 from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, OperationEnded, PrefixChanged, ResponseReference
 from ..core.errors import StoreCorrupt
 from ..core.journal import Sealed, open_entry
-from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, ToolCallResponse, decode_part, shown, spoken
+from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, ToolCallResponse, decode_part, media_of, shown, spoken
 from ..models.estimate import Estimate
 from ..store.base import Store
 
@@ -137,6 +137,8 @@ class Context:
         self._inserted: list[int] = []
         self._foreign: set[str] = set()
         self._count = 0
+        self.has_media = False
+        """Whether any message that was read holds media."""
         self._last = -1
         self._latest: Message | None = None
         self.before = 0
@@ -299,6 +301,8 @@ class Context:
         for part in message.parts:
             if isinstance(part, Private):
                 self._foreign.add(part.group)
+            elif media_of(part):
+                self.has_media = True
         self._place_notes()
 
     def _note(self, note: Message, place: int, *, before: bool) -> None:

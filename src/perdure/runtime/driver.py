@@ -153,6 +153,7 @@ class Driver:
             clock=self.clock,
             deltas=self._delta,
             late=self._late,
+            fetch=self._blob,
         )
         self._wake = asyncio.Event()
         self._work = Work(
@@ -968,6 +969,8 @@ class Driver:
             asked = request if additions is None else additions.request(request)
             self._work.requests = {operation.id: self._preparation.asks(batch, asked)}
             self._sent = (operation.id, record)
+            # Code of the user's may add any message; else only a conversation that holds media is looked through.
+            self._performer.media = self._context.has_media or additions is not None
         return True
 
     def _asked_about_request(self, batch: Batch, behind: Prepared | None) -> Said | None:

@@ -27,7 +27,8 @@ from ..core.messages import (
     visible,
 )
 from ..store.base import StoredBlob
-from .perform import keep_parts
+from .content import without_addresses
+from .perform import keep_parts, stored_media
 
 __all__ = ["Written", "kept", "written"]
 
@@ -95,11 +96,12 @@ def kept(messages: Sequence[Message]) -> tuple[tuple[Replacement, ...], tuple[Me
     aside: list[StoredBlob] = []
     for message in messages:
         try:
-            parts, blobs = keep_parts(message.parts)
+            parts, media = without_addresses(message.parts)
+            parts, blobs = keep_parts(parts)
         except LimitExceeded as error:
             raise InvalidMessage(f"a message is too long: {error.message}", hint="write a reference instead") from None
         digest = digest_of(message.role, map(part_digest, visible(parts)))
         said.append(Replacement(role=message.role, parts=parts))
         entries.append(MessageAdded(role=message.role, digest=digest, parts=parts))
-        aside += blobs
+        aside += (*blobs, *stored_media(media))
     return tuple(said), tuple(entries), tuple(aside)

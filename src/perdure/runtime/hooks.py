@@ -504,7 +504,8 @@ class Hooks:
                 if answer is None:
                     continue
                 is_error = response.is_error if answer.is_error is None else answer.is_error
-                response = msgspec.structs.replace(response, response=answer.response, is_error=is_error)
+                # What stood beside the old response belongs to it.
+                response = msgspec.structs.replace(response, response=answer.response, is_error=is_error, media=())
                 try:
                     replaced[call.operation] = keep_parts((response,))
                 except LimitExceeded as error:

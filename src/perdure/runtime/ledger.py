@@ -118,7 +118,8 @@ class Ledger:
                     if isinstance(response, ToolCallResponse):
                         operation = Operation(id=command.operation, plan=Plan(kind="tool", name=response.name, call=response.id))
         plan = operation.plan
-        parts, blobs = keep_parts((ToolCallResponse(id=plan.call, name=plan.name, response=command.result, is_error=command.is_error),))
+        response = ToolCallResponse(id=plan.call, name=plan.name, response=command.result, is_error=command.is_error, media=command.media)
+        parts, blobs = keep_parts((response,))
         batch.blobs.update({blob.digest: blob for blob in blobs})
         batch.take(command, Report(command=command, parts=parts, receipt=receipt, at=command.at))
         if receipt is not None:

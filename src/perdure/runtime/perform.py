@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from copy import deepcopy
 from typing import Any, TypeAlias, get_args
@@ -17,20 +17,22 @@ from ..core import canonical
 from ..core.checkpoint import CALLS_LIMIT, Operation, Turn
 from ..core.context import NOTES_LIMIT
 from ..core.entries import Failure, Identity
-from ..core.errors import InvalidModelOutput, LimitExceeded, NotCanonical, PerdureError, ProviderError, StoreError
+from ..core.errors import InvalidModelOutput, LimitExceeded, MediaBudgetExceeded, NotCanonical, PerdureError, ProviderError, StoreError
 from ..core.ids import idempotency_key
-from ..core.messages import INLINE_LIMIT, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, set_aside
+from ..core.media import Media, content_type
+from ..core.messages import INLINE_LIMIT, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, media_of, set_aside
 from ..core.reports import AttemptEnded, Fail, Reconciled
 from ..core.usage import Usage
 from ..core.words import said, words
 from ..models.base import Delta, Finish, Model, ModelOutput, ModelRequest, ReasoningDelta, TextDelta
 from ..store.base import StoredBlob
 from ..tools.context import ToolContext
-from ..tools.tool import ArgumentsInvalid, Done, NotDone, ResultInvalid, Tool, ToolCancelled, ToolError, Unknown
+from ..tools.tool import ArgumentsInvalid, Done, NotDone, ResultInvalid, Tool, ToolCancelled, ToolError, Unknown, WithMedia
 from . import tokens
 from .clock import Clock
+from .context import Fetch
 
-__all__ = ["OUTPUT_LIMIT", "Outcome", "Performer", "asked_to_stop", "keep_parts"]
+__all__ = ["OUTPUT_LIMIT", "Outcome", "Performer", "asked_to_stop", "keep_parts", "stored_media"]
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
 """The longest answer of a model, or result of a tool, that is kept (bytes)."""
@@ -76,6 +78,12 @@ def keep_parts(parts: tuple[Part, ...], *, calls: int = INLINE_LIMIT) -> tuple[t
     return tuple(kept), tuple(blobs)
 
 
+def stored_media(media: Iterable[Media]) -> tuple[StoredBlob, ...]:
+    """The bytes of media as the store takes them, each once."""
+    distinct = {item.blob.digest: item.data for item in media}
+    return tuple(StoredBlob(digest=digest, media_type=content_type(data), data=data) for digest, data in distinct.items())
+
+
 def asked_to_stop() -> bool:
     """Whether somebody cancelled the running task. Without that a `CancelledError` is an accident of the code that raised it."""
     task = asyncio.current_task()
@@ -88,7 +96,19 @@ class Performer:
     What it doesn't expect it raises, and `unexpected` makes a report of that; an error of the store is never one of the effect.
     """
 
-    def __init__(self, *, session_id: str, store_id: str, secret: bytes, clock: Clock, deltas: Callable[[Delta], None], late: Late) -> None:
+    def __init__(
+        self,
+        *,
+        session_id: str,
+        store_id: str,
+        secret: bytes,
+        clock: Clock,
+        deltas: Callable[[Delta], None],
+        late: Late,
+        fetch: Fetch,
+    ) -> None:
+        self.media = False
+        """Whether the next model request may hold media."""
         self.identity = Identity()
         self.metadata: dict[str, Any] = {}
         self.turn: Turn | None = None
@@ -98,6 +118,7 @@ class Performer:
         self._clock = clock
         self._deltas = deltas
         self._late = late
+        self._fetch = fetch
 
     async def model(self, operation: Operation, model: Model, request: ModelRequest, fallback: str = "") -> Outcome:
         """One model call. Cancelling it closes the provider's stream; the text so far is in the report.
@@ -106,7 +127,7 @@ class Performer:
         """
         written: list[str] = []
         try:
-            output = await self._stream(operation, model, request, written)
+            output = await self._stream(operation, model, await self._with_media(request), written)
             # Notes stand in their receipt, whatever escapes they take there.
             calls = 8 * NOTES_LIMIT if operation.plan.kind == "compaction" else INLINE_LIMIT
             parts, blobs = keep_parts(_checked(output), calls=calls)
@@ -150,6 +171,24 @@ class Performer:
             ),
             blobs,
         )
+
+    async def _with_media(self, request: ModelRequest) -> ModelRequest:
+        """The request with the bytes that its media stand for. Raises `MediaBudgetExceeded`, and `StoreCorrupt` where they are gone."""
+        if not self.media:
+            return request
+        media = [blob for message in request.messages for part in message.parts for blob in media_of(part)]
+        size, limit = sum(blob.size for blob in media), request.settings.media_bytes
+        if size > limit:
+            raise MediaBudgetExceeded(
+                f"the media of this request have {size} bytes, each counted as often as it stands there; at most {limit} are sent",
+                hint="rewrite what is no longer needed, or raise ModelSettings.media_bytes",
+                limit="media_bytes",
+                size=size,
+            )
+        content = {blob.digest: b"" for blob in media}
+        for digest in content:
+            content[digest] = await self._fetch(digest)
+        return msgspec.structs.replace(request, content=content)
 
     async def _stream(self, operation: Operation, model: Model, request: ModelRequest, written: list[str]) -> ModelOutput:
         stream = model.stream(request)
@@ -292,7 +331,10 @@ class Performer:
     def response(self, operation: Operation, response: Any, *, is_error: bool) -> tuple[tuple[Part, ...], tuple[StoredBlob, ...]]:
         """A call's response as the journal holds it."""
         plan = operation.plan
-        return keep_parts((ToolCallResponse(id=plan.call, name=plan.name, response=response, is_error=is_error),))
+        response, media = (response.response, response.media) if isinstance(response, WithMedia) else (response, ())
+        blobs = tuple(item.blob for item in media)
+        parts, stored = keep_parts((ToolCallResponse(id=plan.call, name=plan.name, response=response, is_error=is_error, media=blobs),))
+        return parts, (*stored, *stored_media(media))
 
     def _ended_late(self, operation: Operation, ended: asyncio.Future[Any]) -> None:
         error = _error(ended)
@@ -313,8 +355,7 @@ class Performer:
             if isinstance(answer, NotDone):
                 return msgspec.structs.replace(report, outcome="not_done", at=self._clock.now()), ()
             if isinstance(answer, Done):
-                result = canonical.check(answer.result, "the reconciled result")
-                parts, blobs = self.response(operation, result, is_error=False)
+                parts, blobs = self.response(operation, answer.result, is_error=False)
                 return msgspec.structs.replace(report, outcome="done", parts=parts, at=self._clock.now()), blobs
         except (ArgumentsInvalid, LimitExceeded, NotCanonical) as error:
             _log.warning("the reconcile of %s told nothing usable: %s", tool.name, error)

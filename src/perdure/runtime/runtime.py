@@ -35,13 +35,14 @@ from ..store.base import Catalogue, Loaded, Store
 from .batch import Batch, parked
 from .clock import Clock, SystemClock
 from .consumers import Project, Projector
+from .content import Input
 from .driver import Driver
 from .feed import Event, Feed, Watch
 from .perform import LONGEST_SECONDS
 from .result import Result, result_of
 from .runners import Heartbeat
 from .session import Session
-from .sessions import Input, Sessions, check_deliver, check_id
+from .sessions import Sessions, check_deliver, check_id
 from .stores import store_at
 
 __all__ = ["Runtime", "open"]

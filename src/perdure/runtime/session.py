@@ -14,9 +14,10 @@ from ..core.errors import UsageError
 from ..core.journal import open_entry
 from ..core.messages import Message, Source
 from .calls import misfit
+from .content import Input
 from .feed import Event, ResumeRequested, SessionOpened, Watch
 from .messages import read_entries
-from .sessions import Input, Request, Submission, put_away
+from .sessions import Request, Submission, put_away
 
 if TYPE_CHECKING:
     from .driver import Driver

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -50,6 +50,7 @@ from ..core.entries import (
     TurnStarted,
 )
 from ..core.errors import (
+    InvalidMedia,
     InvalidMessage,
     LimitExceeded,
     NewerRules,
@@ -62,7 +63,8 @@ from ..core.errors import (
     UsageError,
 )
 from ..core.journal import GENESIS, open_entry
-from ..core.messages import QUOTE_LENGTH, Blob, Part, Quote, Source, Text, ToolCall, Uri, decode_part, text_of
+from ..core.media import Media
+from ..core.messages import QUOTE_LENGTH, Blob, Part, Quote, Source, Text, ToolCall, media_of, text_of
 from ..core.reports import TimePassed
 from ..core.rules.requests import check_decision
 from ..store.base import (
@@ -79,6 +81,7 @@ from ..store.base import (
     SessionRow,
     StoredBlob,
 )
+from ..tools.returned import parted
 from . import listing, tokens
 from .about import (
     check_about,
@@ -94,6 +97,7 @@ from .archive import put_away_or_back
 from .batch import Batch, parked, receipt_row, seal_all
 from .branches import Branches
 from .consumers import Consumer
+from .content import Input, content_of
 from .context import CONTEXT_KINDS, Context, Fetch, resolve_parts, stored_content
 from .control import is_control, promote_steers, take_control
 from .deleting import delete
@@ -101,7 +105,7 @@ from .feed import ResumeRequested
 from .ledger import Ledger
 from .messages import read_entries
 from .names import check_id, check_limit, conflict, submission_id
-from .perform import OUTPUT_LIMIT, keep_parts
+from .perform import OUTPUT_LIMIT, stored_media
 from .redaction import Redaction
 from .result import Result, result_of
 from .transcripts import Transcripts
@@ -110,10 +114,7 @@ if TYPE_CHECKING:
     from .portable import Exported, Imported, Target
     from .runtime import Runtime
 
-__all__ = ["MESSAGE_LIMIT", "Page", "Request", "SessionInfo", "Sessions", "Submission", "Uncertain", "check_id", "parts_of"]
-
-MESSAGE_LIMIT = 1024 * 1024
-"""The longest text of one message (bytes)."""
+__all__ = ["Page", "Request", "SessionInfo", "Sessions", "Submission", "Uncertain", "check_id"]
 
 NOTE_LIMIT = 32 * 1024
 """The longest note (bytes)."""
@@ -127,8 +128,6 @@ RESULT_LIMIT = OUTPUT_LIMIT - 64 * 1024
 DELIVERIES: tuple[Deliver, ...] = ("turn", "queue", "steer")
 
 SHA256 = re.compile("[0-9a-f]{64}")
-
-Input = str | Sequence[Part] | Part
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,43 +193,6 @@ class Uncertain(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Any
     at: int
     request_id: str = ""
-
-
-def parts_of(content: Input) -> tuple[Part, ...]:
-    """A message's parts. Raises `InvalidMessage` if it says nothing, more than `MESSAGE_LIMIT` bytes, or what is no content."""
-    given: tuple[Any, ...]
-    if isinstance(content, str):
-        given = (Text(content),)
-    elif isinstance(content, Sequence):
-        given = tuple(content)
-    else:
-        given = (content,)
-    parts = tuple([_part(item) for item in given])
-    if not any(not isinstance(part, Text) or part.content.strip() for part in parts):
-        raise InvalidMessage("the message is empty", hint="say something")
-    size = sum(len(part.content.encode()) for part in parts if isinstance(part, Text))
-    if size > MESSAGE_LIMIT:
-        raise InvalidMessage(f"the message has {size} bytes of text; at most {MESSAGE_LIMIT} are taken", hint="send a reference instead")
-    return parts
-
-
-def _part(given: Any) -> Part:
-    """A part as it will be read back."""
-    if not isinstance(given, Text | Uri | Blob):
-        raise InvalidMessage(f"a message can't hold {type(given).__name__}", hint="pass text, or Text, Uri and Blob parts")
-    for field in given.__struct_fields__:
-        canonical.check(getattr(given, field), f"message.{field}")
-    try:
-        return decode_part(canonical.encode(given))
-    except msgspec.ValidationError as error:
-        raise InvalidMessage(f"a message can't hold this {type(given).__name__}: {error}") from None
-
-
-def _keep(parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], tuple[StoredBlob, ...]]:
-    try:
-        return keep_parts(parts)
-    except LimitExceeded as error:
-        raise InvalidMessage(f"the message is too long: {error.message}", hint="send a reference instead") from None
 
 
 def _checked(command: Command) -> Command:
@@ -302,13 +264,12 @@ class Sessions(Transcripts, Branches, Redaction):
         deliver = check_deliver(deliver)
         if not_before is not None and (type(not_before) is not int or not 0 <= not_before < canonical.MAX_INTEGER):
             raise UsageError(f"not_before={not_before!r:.100} is no time", hint="milliseconds since 1970, as an int")
-        given = parts_of(content)
-        parts, blobs = _keep(given)
+        given = content_of(content)
         if source is not None:
-            submission = check_source(source, given, author) if submission is None else submission
+            submission = check_source(source, given.whole, author) if submission is None else submission
             author = source.name
         post = PostMessage(
-            parts=parts,
+            parts=given.parts,
             deliver=deliver,
             author=check_text(author, "author"),
             turn=turn,
@@ -320,11 +281,11 @@ class Sessions(Transcripts, Branches, Redaction):
             post = await self._related(session_id, post, reply_to, quote)
         command = _checked(post)
         create = self._new_session(session_id, agent, identity, labels, title or "", metadata)
-        await self._check_blobs(session_id, given)
+        await self._check_blobs(session_id, given.referred)
         existed = metadata is not None and await self.number(session_id) is not None
         if metadata is not None and existed:
             await self.ensure_metadata(session_id, metadata)
-        sent = await self._send(session_id, command, not_before=not_before, create=create, blobs=blobs)
+        sent = await self._send(session_id, command, not_before=not_before, create=create, blobs=given.blobs)
         if metadata is not None and not existed:
             # Somebody else may have been the first.
             await self.ensure_metadata(session_id, metadata)
@@ -367,17 +328,39 @@ class Sessions(Transcripts, Branches, Redaction):
         return Quote(seq=seq, role=entry.role, text=text) if text else None
 
     async def _check_blobs(self, session_id: str, parts: tuple[Part, ...]) -> None:
-        """Raises `InvalidMessage` for a blob that the session's tree doesn't hold."""
-        wanted = [part for part in parts if isinstance(part, Blob)]
+        """Raises `InvalidMessage` for a blob that the session's tree doesn't hold, or that is not what it is said to be."""
+        wanted = [blob for part in parts for blob in media_of(part)]
         head = await self._runtime.store.load(session_id) if wanted else None
+        head = None if head is None else self._mine(head)
         for part in wanted:
             known = SHA256.fullmatch(part.digest) is not None and head is not None
             blob = await self._runtime.store.blob(head.row.root, part.digest) if known and head is not None else None
-            if blob is None or len(blob.data) != part.size:
+            if blob is None or Media(blob.data, mime_type=part.mime_type, name=part.name).blob != part:
                 raise InvalidMessage(
                     f"{session_id!r} holds no content {part.digest[:12]!r} of {part.size} bytes",
-                    hint="a Blob refers to what is stored already; send a Uri, or the text itself",
+                    hint="a Blob refers to what is stored already: sessions.attach stores it, or send what perdure.file(…) returns",
                 )
+
+    async def attach(self, session_id: str, media: Media) -> Blob:
+        """Store an image, sound or file in a session ahead of the message that refers to it; send the part that this returns.
+
+        Durable when this returns, and idempotent. Bytes that no message refers to are kept until their session is deleted.
+        Raises `SessionNotFound` and `SessionArchived`.
+        """
+        if not isinstance(media, Media):
+            raise InvalidMedia(f"{type(media).__name__} can't be attached", hint="pass what image(), audio() or file() returns")
+        head = await self._head(session_id)
+        if head.row.status == "archived":
+            raise put_away(session_id)
+        for blob in stored_media([media]):
+            await self._runtime.store.put_blob(head.row.root, blob)
+        return media.blob
+
+    async def content(self, session_id: str, blob: Blob) -> bytes:
+        """The bytes that a part of a session's messages stands for. Raises `StoreCorrupt` if they are missing or were altered."""
+        if not isinstance(blob, Blob) or not SHA256.fullmatch(blob.digest):
+            raise UsageError("content is named by a Blob", hint="as a message of the session's history holds it")
+        return await stored_content(self._runtime.store, (await self._head(session_id)).row.root, blob.digest)
 
     def _new_session(
         self,
@@ -576,13 +559,12 @@ class Sessions(Transcripts, Branches, Redaction):
 
     async def edit(self, session_id: str, message: str, content: Input, *, submission: str | None = None, actor: str = "") -> Submission:
         """Give a waiting message another content, by its submission id; its place stays. Refused, in the journal, once it was delivered."""
-        given = parts_of(content)
-        parts, blobs = _keep(given)
+        given = content_of(content)
         message = check_id(message, "a submission id")
-        command = _checked(EditMessage(message=message, parts=parts, submission=submission_id(submission), actor=actor))
+        command = _checked(EditMessage(message=message, parts=given.parts, submission=submission_id(submission), actor=actor))
         root = (await self._head(session_id)).row.root
-        await self._check_blobs(session_id, given)
-        for blob in blobs:
+        await self._check_blobs(session_id, given.referred)
+        for blob in given.blobs:
             await self._runtime.store.put_blob(root, blob)
         return await self._control(session_id, command)
 
@@ -647,14 +629,25 @@ class Sessions(Transcripts, Branches, Redaction):
     ) -> Submission:
         """What one attempt came to, known to somebody who ran it or asked. It settles an effect that was reported as uncertain.
 
-        Raises `LimitExceeded` for a result that is too long.
+        Raises `LimitExceeded` for a result that is too long. Media in it are stored before.
         """
+        result, media = parted(result)
         result = canonical.check(result, "result")
         if (size := len(canonical.encode(result))) > RESULT_LIMIT:
             raise LimitExceeded(f"a result of {size} bytes; at most {RESULT_LIMIT} are kept", hint="report a reference", limit="output")
         command = ReportResult(
-            operation=operation, attempt=attempt, result=result, is_error=is_error, submission=f"result:{operation}#{attempt}", actor=actor
+            operation=operation,
+            attempt=attempt,
+            result=result,
+            is_error=is_error,
+            media=tuple(item.blob for item in media),
+            submission=f"result:{operation}#{attempt}",
+            actor=actor,
         )
+        if media:
+            root = (await self._head(session_id)).row.root
+            for blob in stored_media(media):
+                await self._runtime.store.put_blob(root, blob)
         return await self._control(session_id, command)
 
     async def _control(self, session_id: str, command: Command) -> Submission:

@@ -387,5 +387,9 @@ def _commands(row: InboxRow, first: Entry, second: Entry | None, added: Sequence
                 named = row.submission_id == f"result:{receipt.operation}#{receipt.attempt}"
                 if named and isinstance(response, ToolCallResponse) and getattr(receipt, "actor", row.actor) == row.actor:
                     yield ReportResult(
-                        operation=receipt.operation, attempt=receipt.attempt, result=response.response, is_error=response.is_error
+                        operation=receipt.operation,
+                        attempt=receipt.attempt,
+                        result=response.response,
+                        is_error=response.is_error,
+                        media=response.media,
                     )

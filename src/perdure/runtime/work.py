@@ -14,10 +14,13 @@ from ..core.checkpoint import Checkpoint, Operation, due
 from ..core.context import READ_RESULT
 from ..core.entries import Failure
 from ..core.errors import ContextTooLong, StoreError
+from ..core.media import Media
 from ..core.messages import StoredPart, ToolCallResponse, decode_part
 from ..core.reports import AttemptEnded, Reconciled
 from ..core.rules.endings import NOT_EXECUTED
 from ..models.router import Router
+from ..store.base import StoredBlob
+from ..tools.tool import WithMedia
 from .calls import Calls
 from .ledger import Ledger
 from .perform import Outcome, Performer, asked_to_stop
@@ -184,7 +187,15 @@ class Work:
                 if isinstance(part, StoredPart):
                     part = decode_part(next(blob.data for blob in blobs if blob.digest == part.digest))
                 if isinstance(part, ToolCallResponse):
-                    self._late(report.operation, report.attempt, part.response, part.is_error)
+                    self._late(report.operation, report.attempt, _returned(part, blobs), part.is_error)
+
+
+def _returned(part: ToolCallResponse, blobs: tuple[StoredBlob, ...]) -> Any:
+    """What a tool returned, from what was kept of it."""
+    if not part.media:
+        return part.response
+    data = {blob.digest: blob.data for blob in blobs}
+    return WithMedia(part.response, tuple(Media(data[blob.digest], mime_type=blob.mime_type, name=blob.name) for blob in part.media))
 
 
 def _about(item: Operation) -> tuple[str, int]:

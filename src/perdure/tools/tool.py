@@ -20,7 +20,8 @@ from ..core.entries import EffectClass
 from ..core.errors import InvalidTool, NotCanonical
 from ..core.words import said
 from .context import ToolContext
-from .schema import ArgumentsInvalid, ResultInvalid, Shape, identity, is_light, plain, shape_of, unkept
+from .returned import WithMedia, kept
+from .schema import ArgumentsInvalid, ResultInvalid, Shape, identity, is_light, shape_of, unkept
 
 __all__ = [
     "ArgumentsInvalid",
@@ -36,6 +37,7 @@ __all__ = [
     "ToolError",
     "ToolFault",
     "Unknown",
+    "WithMedia",
     "as_tool",
     "begin",
     "is_seconds",
@@ -310,12 +312,12 @@ class Tool:
         return canonical.digest(canonical.encode(selected))
 
     def start(self, context: ToolContext, bound: BoundCall) -> Running[Any]:
-        """Start a call and return at once. Its result is plain JSON data, or `ResultInvalid` is its outcome."""
+        """Start a call and return at once. Its result is plain JSON data, or `WithMedia`, or `ResultInvalid` is its outcome."""
         kwargs = bound.kwargs if self.shape.context is None else {self.shape.context: context, **bound.kwargs}
-        return begin(self.name, self.function, kwargs, is_async=self.is_async, then=plain, quick=is_light)
+        return begin(self.name, self.function, kwargs, is_async=self.is_async, then=kept, quick=is_light)
 
     async def call(self, context: ToolContext, bound: BoundCall) -> Any:
-        """Run a call and return its result as plain JSON data.
+        """Run a call and return its result as plain JSON data, or as `WithMedia`.
 
         Raises what the tool raises, `ResultInvalid` if JSON can't hold the result, `ToolFault` if it tried to end the process.
         Cancelling it cancels an async tool and waits for its end; a sync one goes on in its thread, unheard.
@@ -564,7 +566,7 @@ def _is_quick(answer: Any) -> bool:
 def _reconciled(answer: Any) -> Done | NotDone | Unknown:
     match answer:
         case Done(result):
-            return Done(plain(result))
+            return Done(kept(result))
         case NotDone() | Unknown():
             return answer
         case _:

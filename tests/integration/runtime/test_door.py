@@ -218,7 +218,7 @@ async def test_a_result_that_can_t_be_kept_is_refused_before_it_is_stored(runtim
 
 
 async def test_a_blob_that_nobody_stored_is_refused_and_a_stored_one_is_taken(runtime: Runtime) -> None:
-    data = b"a picture"
+    data = b"\x89PNG\r\n\x1a\n a picture"
     digest = perdure.core.canonical.digest(data)
     picture = Blob(mime_type="image/png", digest=digest, size=len(data))
     with pytest.raises(perdure.InvalidMessage):

@@ -1,0 +1,60 @@
+"""A tool's result with images, sounds and files in it: the data that stands for it, and the media beside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..core import canonical
+from ..core.errors import InvalidMedia
+from ..core.media import Media, check_total
+from ..core.messages import described
+from .schema import plain, unkept
+
+__all__ = ["WithMedia", "kept", "parted"]
+
+
+@dataclass(frozen=True)
+class WithMedia:
+    """Plain JSON data in which words stand for each of the ``media``, in their order."""
+
+    response: Any
+    media: tuple[Media, ...]
+
+
+def kept(value: Any) -> Any:
+    """A result as it can be kept: plain JSON data, as `WithMedia` where there are media in it, in lists and objects too.
+
+    Raises `ResultInvalid`.
+    """
+    try:
+        value, media = parted(value)
+    except InvalidMedia as error:
+        raise unkept(error.message) from error
+    return WithMedia(plain(value), media) if media else plain(value)
+
+
+def parted(value: Any) -> tuple[Any, tuple[Media, ...]]:
+    """A value with words in place of the media in it, and those. Raises `MediaTooLarge`."""
+    if isinstance(value, WithMedia):
+        return value.response, value.media
+    media: list[Media] = []
+    value = _without(value, media)
+    check_total(media)
+    return value, tuple(media)
+
+
+def _without(value: Any, media: list[Media], depth: int = 0) -> Any:
+    kind = type(value)
+    if isinstance(value, Media):
+        media.append(value)
+        return described(value.blob)
+    if depth > canonical.MAX_DEPTH:
+        return value
+    if kind is dict:
+        changed = {name: _without(item, media, depth + 1) for name, item in value.items()}
+        return changed if any(changed[name] is not item for name, item in value.items()) else value
+    if kind is list or kind is tuple:
+        items = [_without(item, media, depth + 1) for item in value]
+        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+    return value
