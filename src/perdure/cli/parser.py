@@ -46,6 +46,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     _looking(command)
     _deciding(command)
     _keeping(command)
+    _transcripts(command)
     verify = command("verify", "verify:run", "Check that what is stored is what was written.", json=True)
     verify.add_argument("session", nargs="?", metavar="SESSION", type=_named, help="only this one")
     verify.add_argument("--head", action="store_true", help="print the value to keep elsewhere, to notice later what was cut off")
@@ -104,6 +105,7 @@ def _looking(command: Any) -> None:
     show = command("show", "show:run", "The timeline of one session.", json=True)
     show.add_argument("session", metavar="SESSION", type=_named)
     show.add_argument("--last", type=_positive, metavar="N", help="only the last N turns")
+    show.add_argument("--tree", action="store_true", help="the tree of its branches instead")
 
     why = command("why", "why:run", "What a session is doing or waiting for, and what would move it.", json=True)
     why.add_argument("session", metavar="SESSION", type=_named)
@@ -134,6 +136,64 @@ def _keeping(command: Any) -> None:
     imported = command("import", "keeping:import_", "Take in what export wrote, verified, whole or not at all.", json=True)
     imported.add_argument("file", metavar="FILE", help="- reads standard input")
     imported.add_argument("--session", metavar="ID", type=_named, help="under this id instead; its hash chain becomes another one")
+
+
+def _transcripts(command: Any) -> None:
+    def edits(made: Any) -> None:
+        made.add_argument("--reason", default="", metavar="TEXT", help="kept with it for ever")
+        made.add_argument("--actor", default=me(), metavar="WHO", help="who does it ($USER)")
+
+    fork = command("fork", "transcript:fork", "Begin another session with the first messages of one, which stays as it is.", json=True)
+    fork.add_argument("session", metavar="SESSION", type=_named)
+    fork.add_argument("text", nargs="?", metavar="TEXT", help="a user's message in place of what came behind the cut; - is stdin")
+    place = fork.add_mutually_exclusive_group()
+    place.add_argument("--at", type=_natural, metavar="N", help="only the first N messages")
+    place.add_argument("--turn", metavar="TURN", help="as it was at the end of this turn")
+    place.add_argument("--entry", type=_positive, metavar="SEQ", help="as it was at this entry")
+    fork.add_argument("--id", metavar="ID", type=_named, help="the branch's id; forking twice under it is forking once")
+    fork.add_argument("--title", metavar="TEXT")
+    fork.add_argument("--while-running", action="store_true", help="also if a turn runs: fork what is committed")
+    edits(fork)
+
+    rewrite = command("rewrite", "transcript:rewrite", "Put other messages in place of those from START up to STOP.", json=True)
+    rewrite.add_argument("session", metavar="SESSION", type=_named)
+    rewrite.add_argument("start", type=_natural, metavar="START", help="the first position that goes, counted from 0")
+    rewrite.add_argument("stop", type=_natural, metavar="STOP", help="the first that stays")
+    rewrite.add_argument("text", nargs="?", metavar="TEXT", help="what comes instead; nothing takes them out, - reads it from stdin")
+    rewrite.add_argument("--role", choices=("user", "assistant"), default="user", help="who says TEXT (user)")
+    rewrite.add_argument("--messages", metavar="FILE", help="a JSON list of messages instead of TEXT; - is stdin")
+    rewrite.add_argument("--expected", metavar="REVISION", help="only if the transcript is at this revision")
+    rewrite.add_argument("--submission", metavar="ID", type=_named, help="editing twice with one id is editing once")
+    edits(rewrite)
+
+    restore = command("restore", "transcript:restore", "Bring all messages of an earlier revision back.", json=True)
+    restore.add_argument("session", metavar="SESSION", type=_named)
+    restore.add_argument("revision", metavar="REVISION", help="or the beginning of one that `perdure revisions` lists")
+    restore.add_argument("--expected", metavar="REVISION", help="only if the transcript is at this revision")
+    restore.add_argument("--submission", metavar="ID", type=_named, help="restoring twice with one id is restoring once")
+    edits(restore)
+
+    revisions = command("revisions", "transcript:revisions", "The edits of a transcript, the latest last, and where it is now.", json=True)
+    revisions.add_argument("session", metavar="SESSION", type=_named)
+    revisions.add_argument("--limit", type=_positive, default=50, metavar="N", help="at most so many (50)")
+    revisions.add_argument("--before", type=_positive, metavar="SEQ", help="only those before this edit's entry")
+
+    diff = command("diff", "transcript:diff", "Where two revisions of a transcript differ.", json=True)
+    diff.add_argument("session", metavar="SESSION", type=_named)
+    diff.add_argument("old", metavar="REVISION", help="or the beginning of one")
+    diff.add_argument("new", nargs="?", metavar="REVISION", help="the present one, if left out")
+
+    redact = command("redact", "transcript:redact", "Remove the content of messages for good; every view says so.", json=True)
+    redact.add_argument("session", metavar="SESSION", type=_named)
+    redact.add_argument("positions", nargs="*", type=_natural, metavar="POSITION", help="messages, counted from 0")
+    redact.add_argument("--entry", action="append", default=[], type=_positive, metavar="SEQ", help="a journal entry; may be repeated")
+    redact.add_argument("--vacuum", action="store_true", help="then write the store anew, so that no page of the file holds it")
+    edits(redact)
+
+    effects = command("effects", "transcript:effects", "What was done that the transcript doesn't show.", json=True)
+    effects.add_argument("session", metavar="SESSION", type=_named)
+    effects.add_argument("--all", action="store_true", help="also what it shows")
+    effects.add_argument("--limit", type=_positive, default=50, metavar="N", help="at most so many (50)")
 
 
 def _deciding(command: Any) -> None:

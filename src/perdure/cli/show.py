@@ -17,6 +17,7 @@ from .sessions import STYLES
 from .text import arguments as shown_arguments
 from .text import counted, duration, moment, plain, short, value
 from .timeline import Timeline
+from .transcript import show_tree
 
 __all__ = ["run", "turns_of"]
 
@@ -31,6 +32,9 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace) -> int:
     screen = Screen(as_json=arguments.json)
     async with opened(arguments) as runtime:
+        if arguments.tree:
+            show_tree(screen, await runtime.sessions.tree(arguments.session), arguments.session)
+            return OK
         info = await runtime.sessions.info(arguments.session)
         checkpoint = await runtime.sessions.checkpoint(arguments.session)
         turns = await turns_of(runtime, arguments.session, checkpoint.root)
@@ -113,6 +117,8 @@ def _text(parts: list[dict[str, Any]]) -> str:
         match part["type"]:
             case "text":
                 shown.append(part["content"])
+            case "redacted":
+                shown.append("[redacted]")
             case "blob" | "uri" | "stored":
                 shown.append(f"[{part['type']} {part.get('uri') or part.get('mime_type') or part.get('size')}]")
     return "".join(shown)
@@ -234,7 +240,26 @@ def _prefixed(screen: Screen, item: dict[str, Any]) -> None:
     screen.line((f"what models see changed: {item['reason'].replace('_', ' ')}", "dim"), indent=2)
 
 
+def _rewritten(screen: Screen, item: dict[str, Any]) -> None:
+    what = "an earlier revision was restored" if item["restored"] else f"messages [{item['start']}, {item['stop']}) were rewritten"
+    why = f": {item['reason']}" if item["reason"] else ""
+    screen.line((f"{what}{_by(item)}{why}", "yellow"), (f"  {item['revision'][:12]}", "dim"), indent=2)
+
+
+def _forked(screen: Screen, item: dict[str, Any]) -> None:
+    why = f": {item['reason']}" if item["reason"] else ""
+    screen.line((f"begins with the first {item['cut']} messages of {item['session']}{_by(item)}{why}", "dim"), indent=2)
+
+
+def _redacted(screen: Screen, item: dict[str, Any]) -> None:
+    why = f": {item['reason']}" if item["reason"] else ""
+    screen.line((f"content of {len(item['entries'])} entries was removed{_by(item)}{why}", "yellow"), indent=2)
+
+
 _SHOW = {
+    "rewritten": _rewritten,
+    "forked": _forked,
+    "redacted": _redacted,
     "message": _message,
     "answer": _answer,
     "model": _operation,

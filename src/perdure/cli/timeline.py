@@ -12,6 +12,7 @@ from ..core.entries import (
     Entry,
     ExtensionCommand,
     ExtensionSet,
+    Forked,
     GrantGiven,
     MessageAdded,
     NoteAdded,
@@ -22,8 +23,10 @@ from ..core.entries import (
     PrefixChanged,
     QueueChanged,
     Recovered,
+    Redacted,
     RequestClosed,
     RequestOpened,
+    Rewritten,
     RouteSelected,
     SubmissionRefused,
     TurnEnded,
@@ -122,6 +125,13 @@ class Timeline:
                 self._grants[entry.grant] = shown
                 facts = {"grant": entry.grant, "name": entry.name, "arguments": shown, "revoked": entry.revoked, "actor": entry.actor}
                 self._item("grant", entry, **facts)
+            case Rewritten():
+                facts = {"start": entry.start, "stop": entry.stop, "restored": entry.restored, "revision": entry.revision}
+                self._item("rewritten", entry, **facts, reason=entry.reason, actor=entry.actor)
+            case Forked():
+                self._item("forked", entry, session=entry.session, cut=entry.cut, reason=entry.reason, actor=entry.actor)
+            case Redacted():
+                self._item("redacted", entry, entries=[row.seq for row in entry.rows], reason=entry.reason, actor=entry.actor)
             case PrefixChanged():
                 self._item("prefix_changed", entry, reason=entry.reason, epoch=entry.epoch, upto=entry.upto or None)
 
@@ -198,7 +208,8 @@ class Timeline:
                     self._item("replaced", entry, name=part.name, result=part.response, is_error=part.is_error)
             return
         if entry.role == "assistant":
-            self._item("answer", entry, parts=self._receipts.pop(entry.receipt, []), position=entry.number - 1)
+            written = [_shown(part) for part in await self._whole(entry.parts)]
+            self._item("answer", entry, parts=self._receipts.pop(entry.receipt, written), position=entry.number - 1)
             return
         parts = [_shown(part) for part in await self._whole(entry.parts)]
         self._item(

@@ -757,7 +757,9 @@ def _forked(checkpoint: Checkpoint, entry: Forked) -> Checkpoint:
 
 
 def _redacted(checkpoint: Checkpoint, entry: Redacted) -> Checkpoint:
-    return replace(checkpoint, title="") if entry.title else checkpoint
+    if entry.title:
+        checkpoint = replace(checkpoint, title="")
+    return replace(checkpoint, compacted=None, context=checkpoint.revision) if entry.context else checkpoint
 
 
 def _archived(checkpoint: Checkpoint, entry: Archived | Revived) -> Checkpoint:

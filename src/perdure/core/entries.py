@@ -724,7 +724,8 @@ class RedactedRow(_Record, frozen=True, kw_only=True):
 class Redacted(Entry, frozen=True, kw_only=True):
     """The content of earlier entries was removed for good.
 
-    ``positions`` and ``entries`` are what was asked for; ``rows`` are those and what belonged to them.
+    ``positions`` and ``entries`` are what was asked for; ``rows`` are those and what belonged to them. ``context``: among them are the
+    notes that stood for the conversation's beginning, so that models see that again.
     """
 
     kind = "redacted"
@@ -732,6 +733,7 @@ class Redacted(Entry, frozen=True, kw_only=True):
     positions: tuple[int, ...] = ()
     entries: tuple[int, ...] = ()
     title: bool = False
+    context: bool = False
     reason: str = ""
     actor: str = ""
     submission: str = ""

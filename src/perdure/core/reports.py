@@ -243,6 +243,7 @@ class Redact(_Command, frozen=True, kw_only=True):
     command: RedactContent
     rows: tuple[RedactedRow, ...]
     title: bool = False
+    context: bool = False
 
 
 class Promote(_Command, frozen=True, kw_only=True):

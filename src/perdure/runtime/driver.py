@@ -531,8 +531,8 @@ class Driver:
         return await stored_content(self.store, self.checkpoint.root, digest)
 
     async def _read_archived(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        assert self.head is not None
-        return await read_archived(self.store, self.head.row.no, self._blob, arguments)
+        messages, transcript = await self._transcript()
+        return await read_archived(self.store, messages, transcript.layout, self._blob, arguments)
 
     # ------------------------------------------------------------------------------------------------------------ deciding
 

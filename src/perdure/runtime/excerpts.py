@@ -7,10 +7,12 @@ from typing import Any
 from ..core.context import handle_of, slice_of
 from ..core.entries import EffectSettled, MessageAdded, OperationEnded
 from ..core.journal import open_entry
+from ..core.layout import Layout
 from ..core.messages import ToolCallResponse
 from ..store.base import Store
 from ..tools.tool import ToolError
 from .context import Fetch, resolve_parts
+from .messages import Messages, read_entries
 
 __all__ = ["find_message", "read_archived"]
 
@@ -18,19 +20,28 @@ __all__ = ["find_message", "read_archived"]
 async def find_message(store: Store, no: int, number: int) -> MessageAdded | None:
     """A session's message by its number."""
     seq = await store.seek(no, number)
-    rows = [] if not number or seq is None else await store.entries(no, after=seq - 1, before=seq + 1)
+    rows = [] if not number or seq is None else await read_entries(store, no, after=seq - 1, before=seq + 1)
     entry = open_entry(rows[0]) if rows else None
     return entry if isinstance(entry, MessageAdded) and entry.number == number else None
 
 
-async def read_archived(store: Store, no: int, fetch: Fetch, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What a call of the tool that reads archived results returns. Raises `ToolError` where its handle names nothing, and `StoreError`."""
+async def read_archived(store: Store, messages: Messages, layout: Layout, fetch: Fetch, arguments: dict[str, Any]) -> dict[str, Any]:
+    """What a call of the tool that reads archived results returns. Raises `ToolError` where its handle names nothing, and `StoreError`.
+
+    A message that a fork took over keeps the number that it has where it was written.
+    """
     named = handle_of(arguments["handle"])
-    message = await find_message(store, no, named[0]) if named is not None else None
+    no, message = messages.no, None
+    holding = () if named is None else [piece.session for piece in layout.pieces if piece.start <= named[0] < piece.stop]
+    for session in sorted(holding):
+        no = await messages.number(session)
+        message = await find_message(store, no, named[0] if named is not None else 0)
+        if message is not None and message.role == "tool":
+            break
     if named is None or message is None or message.role != "tool" or named[1] >= len(message.responses):
         raise ToolError(f"there is no result {arguments['handle']!r}; an excerpt says what its result is called, such as 12.0")
     receipt = message.responses[named[1]].receipt
-    rows = await store.entries(no, after=receipt - 1, before=receipt + 1)
+    rows = await read_entries(store, no, after=receipt - 1, before=receipt + 1)
     entry = open_entry(rows[0]) if rows else None
     parts = await resolve_parts(entry.parts, fetch) if isinstance(entry, OperationEnded | EffectSettled) else ()
     response = next((part for part in parts if isinstance(part, ToolCallResponse)), None)

@@ -11,6 +11,7 @@ from ..core import checkpoint as checkpoints
 from ..core import commands
 from ..core.checkpoint import Checkpoint
 from ..core.commands import Command, EditMessage, RedactContent, ReportResult
+from ..core.context import notes_in
 from ..core.entries import (
     EffectSettled,
     Entry,
@@ -19,6 +20,7 @@ from ..core.entries import (
     NoteAdded,
     OperationEnded,
     OperationPlanned,
+    PrefixChanged,
     Redacted,
     RequestClosed,
     SessionChanged,
@@ -147,6 +149,7 @@ class Redaction:
         found = {seq: entry for seq, entry in asked.items() if entry is not None}
         said = [entry for entry in found.values() if isinstance(entry, MessageAdded)]
         operations = await self._follow(head, found)
+        notes = await self._notes(head, checkpoint, found)
         title = await self._title(head, checkpoint, found)
         quoting = await self._quoting(head, {entry.seq for entry in said})
         rows = [redacted_row(entry, without_quote(entry)) for entry in quoting if entry.seq not in found]
@@ -161,7 +164,7 @@ class Redaction:
             raise NothingChanged(f"there is nothing to remove here: {where}", hint="nothing was written", unreachable=tuple(unreachable))
         blobs = set().union(*(aside(entry) for entry in found.values()))
         rows.sort(key=lambda row: row.seq)
-        batch.apply(Redact(command=command, rows=tuple(rows), title=title, at=command.at))
+        batch.apply(Redact(command=command, rows=tuple(rows), title=title, context=notes, at=command.at))
         batch.redacted = tuple(row.seq for row in rows)
         batch.erased = tuple(sorted(blobs))
         for row in await self._runtime.store.inbox(head.row.no):
@@ -213,6 +216,22 @@ class Redaction:
                 break
             after = rows[-1].seq
         return operations
+
+    async def _notes(self, head: Loaded, checkpoint: Checkpoint, found: dict[int, Entry]) -> bool:
+        """Add notes that may summarise what goes; returns whether those that stand for the conversation's beginning are among them."""
+        store, no = self._runtime.store, head.row.no
+        if not checkpoint.compactions:
+            return False
+        after = min(found, default=head.row.version)
+        while rows := await store.entries(no, after=after, kinds=(OperationEnded.kind,), limit=PAGE):
+            after = rows[-1].seq
+            for row in rows:
+                entry = open_entry(row) if row.body is not None else None
+                if isinstance(entry, OperationEnded) and notes_in(entry.parts):
+                    found.setdefault(entry.seq, entry)
+        base = checkpoint.compacted.base if checkpoint.compacted is not None else 0
+        change = await self._own(head, base) if base else None
+        return isinstance(change, PrefixChanged) and change.summary in found
 
     async def _quoting(self, head: Loaded, quoted: set[int]) -> list[MessageAdded]:
         """The messages that reply to others and quote them."""

@@ -70,8 +70,12 @@ def redact(draft: Draft, command: Redact) -> None:
         positions=asked.positions,
         entries=asked.entries,
         title=command.title,
+        context=command.context,
         reason=asked.reason,
         actor=asked.actor,
         submission=asked.submission,
     )
     draft.write(redacted, command.at)
+    now = draft.checkpoint
+    if command.context:
+        draft.write(PrefixChanged(epoch=now.epoch + 1, reason="rewrite", private_from=now.private_from), command.at)

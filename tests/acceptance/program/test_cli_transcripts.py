@@ -1,0 +1,68 @@
+"""Transcripts from the command line: rewritten, restored, compared, forked, redacted; a tree of branches, and what was done beyond."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .conftest import Program
+
+SHOP = "agents_here:shop"
+
+
+def test_a_transcript_is_rewritten_compared_and_restored(perdure: Program, tmp_path: Path) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    before = perdure.json("show", "s")["session"]["revision"]
+    edit = perdure.json("rewrite", "s", "0", "1", "hello there", "--expected", before, "--reason", "polite", "--actor", "ann")
+    assert (edit["parent"], edit["count"]) == (before, 2)
+    listed = perdure.json("revisions", "s")
+    assert listed["head"] == edit["revision"]
+    assert [(item["reason"], item["actor"]) for item in listed["revisions"]] == [("polite", "ann")]
+    shown = perdure("diff", "s", before[:12])
+    assert "- user: hello\n" in shown
+    assert "+ user: hello there\n" in shown
+    assert "[0, 1) rewritten by ann  polite" in perdure("revisions", "s")
+    assert "messages [0, 1) were rewritten by ann: polite" in perdure("show", "s")
+    assert perdure.json("restore", "s", before[:12])["revision"] == before
+    file = tmp_path / "messages.json"
+    file.write_text('[{"role": "user", "content": "a"}, {"role": "assistant", "parts": [{"type": "text", "content": "b"}]}]')
+    assert perdure.json("rewrite", "s", "0", "2", "--messages", str(file))["count"] == 2
+    perdure("rewrite", "s", "0", "1", "x", "--expected", before, code=3)
+    perdure("rewrite", "s", "0", "9", "x", code=2)
+    perdure("restore", "s", "f" * 64, code=3)
+    file.write_text("{")
+    perdure("rewrite", "s", "0", "2", "--messages", str(file), code=2)
+
+
+def test_branches_are_shown_as_a_tree(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    made = perdure.json("fork", "s", "--at", "2", "--id", "left")
+    assert (made["session_id"], made["cut"], made["parent"]) == ("left", 2, "s")
+    perdure("fork", "left", "something else", "--at", "0", "--id", "deeper")
+    tree = perdure.json("show", "deeper", "--tree")
+    assert [(branch["session_id"], branch["depth"]) for branch in tree] == [("s", 0), ("left", 1), ("deeper", 2)]
+    assert "    deeper" in perdure("show", "s", "--tree")
+    assert "begins with the first 2 messages of s" in perdure("show", "left")
+    perdure("fork", "s", "--id", "deeper", code=3)
+    perdure("fork", "s", "--at", "7", code=2)
+
+
+def test_content_is_removed_from_every_view_and_from_the_file(perdure: Program) -> None:
+    perdure("run", SHOP, "my secret is xyzzy-4711", "--session", "s")
+    assert "xyzzy-4711" in perdure("show", "s")
+    assert "entries is gone" in perdure("redact", "s", "0", "1", "--vacuum", "--reason", "asked for")
+    assert "xyzzy-4711" not in perdure("show", "s") + perdure("events", "s") + perdure("sessions")
+    assert "content of" in perdure("show", "s")
+    assert perdure("verify")
+    perdure("redact", "s", "0", code=3)
+    perdure("redact", "s", code=2)
+
+
+def test_what_was_done_beyond_a_fork_is_listed(perdure: Program) -> None:
+    perdure("run", SHOP, "break", "--session", "s")
+    assert "shows all that was done" in perdure.errors + perdure("effects", "s") + perdure.errors
+    made = perdure.json("fork", "s", "--at", "0", "--id", "f")
+    assert made["effects"] == 1
+    [effect] = perdure.json("effects", "f")
+    assert (effect["name"], effect["state"], effect["session_id"]) == ("break_down", "uncertain", "s")
+    assert "break_down" in perdure("effects", "f")
+    assert len(perdure.json("effects", "s", "--all")) == 1
