@@ -525,6 +525,7 @@ async def test_a_request_is_built_again_byte_for_byte_after_a_restart(place: Pla
         await talk(process, agent, "question 6")
     assert texts(asked[-1])[0].endswith("NOTES")
     assert texts(asked[-1])[1:] == ["question 5", "word " * 1_000, "question 6"]
+    assert asked[-1].answers == 6
 
 
 @pytest.mark.spec("S2-209")
