@@ -615,7 +615,7 @@ class Driver:
         except LimitExceeded as error:
             fault = Fault(extension=self.agent.name, hook="session_start", message=str(error))
             raise _middleware_error(fault) from error
-        if isinstance(said.value, Stop) and self.checkpoint.turn is not None and batch.checkpoint.turn is not None:
+        if isinstance(said.value, Stop) and batch.checkpoint.turn is not None:
             batch.apply(StopTurn(reason=said.value.reason, extension=said.extension, at=batch.now))
             promote_steers(batch, self._rows)
 

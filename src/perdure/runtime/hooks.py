@@ -423,15 +423,14 @@ class Hooks:
                 _log.warning("%s: the middleware %s was not told that the session is let go: %s", self._session_id, item.name, error)
 
     async def submit(self, checkpoint: Checkpoint, post: PostMessage) -> Said:
-        """A message is at its boundary: `Reject`, or nothing. What hooks told and kept for a rejected message is dropped."""
+        """A message is at its boundary: `Reject`, and then nobody takes what hooks told and kept for it, or nothing."""
         author = post.author or post.actor
         parts = await resolve_parts(post.parts, self._fetch)
         message = Message(
             role="user", parts=parts, at=post.at, submission=post.submission, author=author, reply=post.reply, source=post.source
         )
         facts = {"submission": post.submission, "author": author, "source": post.source}
-        said = await self._first(Round(checkpoint), "message_submit", message, outcomes=(Reject,), **facts)
-        return said if said.value is None else Said(value=said.value, extension=said.extension)
+        return await self._first(Round(checkpoint), "message_submit", message, outcomes=(Reject,), **facts)
 
     def commanded(self, command: RunCommand) -> Middleware | None:
         """The middleware that declares a command."""

@@ -88,9 +88,10 @@ async def test_a_steer_that_comes_while_the_stop_hook_hangs_beats_both_its_outco
     heard: list[str] = []
 
     async def stop(ctx: HookContext, answer: str) -> Continue | None:
-        heard.append(answer)
         hanging.set()
         await go_on.wait()
+        # Nothing cut it short.
+        heard.append(answer)
         return Continue("more") if answer == "first" else None
 
     model, asked = counting(Reply("first"), Reply("second"))
@@ -98,11 +99,19 @@ async def test_a_steer_that_comes_while_the_stop_hook_hangs_beats_both_its_outco
         await handle.send("hi", submission="m-1")
         await hanging.wait()
         await handle.send("wait", submission="m-2", deliver="steer")
+        await process.sessions.note("s", "by the way", submission="n-1")
+
+        async def noted() -> bool:
+            return "note_added" in await process.told()
+
+        # What may be taken at once is taken; the steer waits, and the hook is not cut short.
+        await eventually(noted)
+        assert [row.submission_id for row in await process.pending()] == ["m-2"]
         go_on.set()
         await until(handle, TurnEnded, after=0)
         assert await transcript(process) == [("user", "hi"), ("assistant", "first"), ("user", "wait"), ("assistant", "second")]
         await sound(process)
-    assert [message.text for message in asked[1].messages] == ["hi", "first", "wait"]
+    assert [message.text for message in asked[1].messages] == ["hi", "first", "[note] by the way", "wait"]
     assert heard == ["first", "second"]
 
 

@@ -317,8 +317,10 @@ async def test_a_flood_of_steers_can_t_have_the_same_call_prepared_for_ever(memo
 
 @pytest.mark.spec("S2-204")
 async def test_guidance_that_is_given_once_is_given_once_whatever_restarts_and_rolls_back(place: Place) -> None:
+    told: list[tuple[str, bool]] = []
+
     def before_model(ctx: HookContext) -> None:
-        ctx.guide("Only ever once.", once="welcome")
+        told.append((ctx.extension, ctx.guide("Only ever once.", once="welcome")))
         ctx.guide(f"every time, {ctx.state.get('n', 0)}")
         ctx.state["n"] = ctx.state.get("n", 0) + 1
 
@@ -347,6 +349,8 @@ async def test_guidance_that_is_given_once_is_given_once_whatever_restarts_and_r
         assert [note.text for note in notes if not note.once] == [f"every time, {n}" for n in (0, 0, 1, 1, 2, 2)]
         checkpoint = await process.sessions.checkpoint("s")
         assert len(checkpoint.once) == 2
+        # Whoever asks learns whether it was told; what was rolled back was not.
+        assert told == [("one", True), ("two", True), *[("one", True), ("two", True)], *[("one", False), ("two", False)] * 2]
         assert {name: [*values] for name, values in checkpoint.extensions.items()} == {"one": ["n"], "two": ["n"]}
         await sound(process)
 

@@ -761,6 +761,7 @@ cell(Interrupt, "tools", "results that nobody reviewed are told as they are", st
      ["message tool → 8", "turn_aborted t2"])
 cell(Finish, "completing", "the agent's own code is told first", held_end, finish, ["turn_ending t2 completed"])
 cell(Fail, "completing", "after it was told there is nothing to wait for", story.ending, fail, [FAILED])
+cell(Archive, "completing", "nobody is asked first", held_end, archive, ["turn_aborted t2", "archived"])
 cell(Archive, "completing", "nobody is asked any more", story.ending, archive, ["turn_aborted t2", "archived"])
 cell(Claimed, "completing", "an extension's work is lost", with_step(story.completing), claim(),
      ["operation_ended t2.1/e uncertain (restart)", "recovered t2 fence 2 t2.1/e#1=uncertain"])
