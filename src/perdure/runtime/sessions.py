@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -31,11 +31,13 @@ from ..core.commands import (
     SelectRoute,
     Withdraw,
 )
+from ..core.draft import Draft
 from ..core.effects import tool_of
 from ..core.entries import (
     TERMINALS,
     Decision,
     Entry,
+    Foreign,
     Identity,
     MessageAdded,
     Metadata,
@@ -52,10 +54,12 @@ from ..core.entries import (
 from ..core.errors import (
     InvalidMedia,
     InvalidMessage,
+    InvalidTranscript,
     LimitExceeded,
     NewerRules,
     QueueFull,
     SessionArchived,
+    SessionExists,
     SessionNotFound,
     StaleRequest,
     StoreCorrupt,
@@ -64,14 +68,16 @@ from ..core.errors import (
 )
 from ..core.journal import GENESIS, open_entry
 from ..core.media import Media
-from ..core.messages import QUOTE_LENGTH, Blob, Part, Quote, Source, Text, ToolCall, media_of, text_of
+from ..core.messages import QUOTE_LENGTH, Blob, Part, Quote, Source, Text, ToolCall, media_of, text_of, title_of
 from ..core.reports import TimePassed
 from ..core.rules.requests import check_decision
+from ..core.transcript import check_replacement
 from ..store.base import (
     AlreadyThere,
     Catalogue,
     Committed,
     Conflict,
+    Created,
     InboxRow,
     Loaded,
     NewSession,
@@ -101,7 +107,10 @@ from .content import Input, content_of
 from .context import CONTEXT_KINDS, Context, Fetch, resolve_parts, stored_content
 from .control import is_control, promote_steers, take_control
 from .deleting import delete
+from .edits import kept, written
 from .feed import ResumeRequested
+from .foreign import Foreigner
+from .foreign import read as read_foreign
 from .ledger import Ledger
 from .messages import read_entries
 from .names import check_id, check_limit, conflict, submission_id
@@ -772,6 +781,58 @@ class Sessions(Transcripts, Branches, Redaction):
         for name in imported.sessions:
             self._runtime.notice(name, sure=True)
         return imported
+
+    async def import_messages(
+        self,
+        session_id: str,
+        messages: Sequence[Any],
+        *,
+        source: Foreigner,
+        agent: str = "",
+        identity: Identity | None = None,
+        labels: dict[str, str] | None = None,
+        title: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        actor: str = "",
+    ) -> str:
+        """Begin a session with a conversation that another system kept.
+
+        It is a list as OpenAI's Chat Completions or Anthropic's Messages API takes it. The session's entry `Foreign` says where it comes
+        from; images in it become content of the session. Returns the instructions that stood among the messages, which are the agent's
+        here. Whole or not at all. Raises `InvalidTranscript` for what is no conversation, and `SessionExists`.
+        """
+        check_id(session_id, "a session id")
+        if source not in get_args(Foreigner):
+            raise UsageError(f"source={source!r:.40} is unknown", hint='"openai" or "anthropic"')
+        if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+            raise UsageError("messages= is a list", hint="as json.load gives it")
+        found = read_foreign(source, messages)
+        checked = written(found.messages)
+        check_replacement("", checked, "")
+        if not checked:
+            raise InvalidTranscript("there is no message in it", hint="a new session needs none: send to it")
+        _, entries, aside = kept(checked)
+        first = next((part.content for part in checked[0].parts if isinstance(part, Text)), "")
+        new = self._new_session(session_id, agent, identity, labels, title if title is not None else title_of((Text(first),)), metadata)
+        begun = checkpoints.decode(new.checkpoint)
+        draft = Draft(begun)
+        draft.write(Foreign(source=source, messages=len(entries), actor=check_text(actor, "actor")), begun.at)
+        for entry in entries:
+            draft.write(entry, begun.at)
+        answer = await self._runtime.store.create(
+            session_id,
+            msgspec.structs.replace(
+                new,
+                entries=(*new.entries, *seal_all(draft.entries, chain=new.entries[-1].chain, session_id=session_id)),
+                checkpoint=checkpoints.encode(draft.checkpoint),
+                catalogue=msgspec.structs.replace(new.catalogue, status="idle"),
+                blobs=(*new.blobs, *stored_media(found.media), *aside),
+            ),
+            at=begun.at,
+        )
+        if not isinstance(answer, Created):
+            raise SessionExists(f"there is, or was, a session {session_id!r}", hint="import it under another id")
+        return found.instructions
 
     # ------------------------------------------------------------------------------------------------------------- reading
 
