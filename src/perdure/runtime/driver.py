@@ -701,6 +701,8 @@ class Driver:
 
     def _deliver_steers(self, batch: Batch) -> bool:
         """Let steers join the turn. False: whether one does is not known yet."""
+        if not self._rows:
+            return True
         turn = batch.checkpoint.turn
         if turn is not None and (turn.compacts or turn.compactions):
             # What is being summarised doesn't change; steers come right behind the notes.

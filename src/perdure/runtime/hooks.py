@@ -249,6 +249,8 @@ class Hooks:
     def end_pass(self, *, start: bool, keep: bool = False) -> None:
         """A decision ended. ``start`` what it asked: all that is known is committed. ``keep``: nothing is asked any more, but what runs
         may end."""
+        if not (self._said or self._asking or self._wanted):
+            return
         for key in [key for key in self._said if key not in self._asked]:
             del self._said[key]
         for key in [key for key in self._asking if key not in self._asked and not keep]:
