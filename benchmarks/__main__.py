@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from . import importing, listing, loading, sending, steps
+from . import editing, importing, listing, loading, sending, steps
 from .report import Figure, machine, table
 
 Measurement = Callable[[], Awaitable[list[Figure]]]
@@ -34,6 +34,7 @@ def _measurements(directory: Path, *, quick: bool) -> dict[str, Measurement]:
         "2,000 sessions": lambda: steps.concurrent(directory, sessions=2_000, steps=2 if quick else 4, pairs=0),
         "load": lambda: loading.load(directory, pairs=3 if quick else 9),
         "list": lambda: listing.listing(directory, rounds=5 if quick else 15),
+        "edit": lambda: editing.editing(directory, rounds=9 if quick else 30),
         "send": lambda: sending.send_latency(directory, count=60 if quick else 400),
         "import": imports,
     }
