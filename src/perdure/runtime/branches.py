@@ -15,6 +15,7 @@ from ..core.effects import tool_of
 from ..core.entries import Forked, OperationEnded, SessionCreated, TurnEnded
 from ..core.errors import InvalidSpan, SessionArchived, SessionBusy, SessionExists, SessionNotFound, StoreCorrupt, UsageError
 from ..core.journal import open_entry
+from ..core.layout import Layout, Piece
 from ..core.messages import Part
 from ..core.transcript import Transcript, check_cut, check_replacement, check_span
 from ..store.base import Catalogue, Created, IdTaken, Loaded, NewSession, NoSession, SessionRow
@@ -115,11 +116,13 @@ class Branches:
         head = await self._head(session)
         checkpoint = checkpoints.decode(head.row.checkpoint)
         running = head.row.holder is not None or phase(checkpoint) != "idle"
+        name = check_id(submission_id(None) if session_id is None else session_id, "a session id")
+        if session_id is not None and (known := await self._runtime.store.load(name)) is not None:
+            return await self._known_fork(known, session, at, replacement)
         if head.row.status == "archived":
             raise SessionArchived(f"the session {session!r} is archived", hint="its history can be read; revive it to fork it")
         if running and not while_running:
             raise SessionBusy(f"a turn runs in {session!r}", hint="wait for its end, or fork what is committed: while_running=True")
-        name = check_id(submission_id(None) if session_id is None else session_id, "a session id")
         new = () if replacement is None else written(replacement)
         messages, old, cut = await self._cut(head, checkpoint, at, turn, entry)
         if new or at is not None:
@@ -168,8 +171,8 @@ class Branches:
             actor=check_text(actor, "actor"),
         )
         draft.write(forked, now)
-        for item, known in zip(entries, revisions, strict=True):
-            draft.write(replace(item, revision=known), now)
+        for item, revision in zip(entries, revisions, strict=True):
+            draft.write(replace(item, revision=revision), now)
         answer = await self._runtime.store.create(
             name,
             NewSession(
@@ -190,7 +193,9 @@ class Branches:
             case NoSession():
                 raise SessionNotFound(f"the session {session!r} was deleted", hint="what is gone can't be forked")
             case IdTaken():
-                return await self._known_fork(name, forked, deleted=answer.deleted)
+                if answer.deleted or (known := await self._runtime.store.load(name)) is None:
+                    raise SessionNotFound(f"the session {name!r} was deleted", hint="its id can't be used again")
+                return await self._known_fork(known, session, at, replacement)
 
     async def _cut(
         self, head: Loaded, checkpoint: Checkpoint, at: int | None, turn: str | None, entry: int | None
@@ -245,14 +250,16 @@ class Branches:
             duplicate=duplicate,
         )
 
-    async def _known_fork(self, session_id: str, forked: Forked, *, deleted: bool) -> Fork:
-        if deleted:
-            raise SessionNotFound(f"the session {session_id!r} was deleted", hint="its id can't be used again")
-        head = await self._runtime.store.load(session_id)
-        there = await _forked(Messages(self._runtime.store, head.row)) if head is not None and head.row.parent_kind == "fork" else None
-        if head is None or there is None or (there.session, there.cut, there.revision) != (forked.session, forked.cut, forked.revision):
-            raise SessionExists(f"there is another session {session_id!r}", hint="give the branch another id, or none")
-        return await self._fork(await self._head(session_id), there, duplicate=True)
+    async def _known_fork(self, known: Loaded, session: str, at: int | None, replacement: Written | None) -> Fork:
+        """The fork that has this id already, if it is this one: of this session, at this cut, with these messages behind it."""
+        messages = Messages(self._runtime.store, known.row)
+        there = await _forked(messages) if known.row.parent_kind == "fork" else None
+        if there is not None and (there.session, there.cut) == (session, there.cut if at is None else at):
+            _, entries, _ = kept(() if replacement is None else written(replacement))
+            own = Layout([Piece("", there.cut + 1, there.tail + 1)])
+            if await messages.digests(own) == [entry.digest for entry in entries]:
+                return await self._fork(await self._head(known.row.session_id), there, duplicate=True)
+        raise SessionExists(f"there is another session {known.row.session_id!r}", hint="give the branch another id, or none")
 
     async def tree(self, session_id: str) -> list[Branch]:
         """The sessions of a tree, given any of them: each with its forks behind it. Raises `SessionNotFound`."""

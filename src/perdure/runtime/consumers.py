@@ -11,6 +11,7 @@ from ..core.entries import Entry
 from ..core.errors import RuntimeClosed, SessionNotFound, StoreClosed, UsageError
 from ..core.journal import open_entry
 from ..store.base import Loaded, News
+from .messages import read_entries
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -102,7 +103,7 @@ class Consumer:
         """A session's next entries; reading acknowledges nothing. Raises `SessionNotFound`, and `StoreCorrupt` for damaged ones."""
         no = (await self._head(session_id)).row.no
         after = await self._runtime.store.cursor(no, self.name)
-        return [open_entry(row) for row in await self._runtime.store.entries(no, after=after, limit=limit)]
+        return [open_entry(row) for row in await read_entries(self._runtime.store, no, after=after, limit=limit)]
 
     async def ack(self, session_id: str, seq: int) -> int:
         """Say that everything up to an entry was taken; returns where the cursor stands, for it never goes back.
@@ -205,7 +206,7 @@ class _Consuming:
     async def _pages(self, item: News) -> None:
         known = await self._projector.position(item.session_id)
         after = item.seq if known is None else min(item.seq, known)
-        while rows := await self._store.entries(item.no, after=after, limit=PAGE):
+        while rows := await read_entries(self._store, item.no, after=after, limit=PAGE):
             await self._projector.project(item.session_id, [open_entry(row) for row in rows])
             after = rows[-1].seq
             await self._store.ack(item.no, self._name, after)

@@ -36,6 +36,7 @@ from ..core.messages import ToolCall
 from ..core.usage import Usage
 from ..models.base import ModelRequest
 from ..models.scripted import FunctionModel, Reply
+from ..runtime.messages import read_entries
 from ..store.base import SessionQuery, Store
 from ..tools.context import ToolContext
 from ..tools.tool import Done, NotDone, ToolError, Unknown, tool
@@ -410,7 +411,7 @@ async def _problems(store: Store, world: World, submissions: set[str], happened:
             problems.append(f"{name}: it is {row.status}, held by {row.holder}")
         waiting = await store.inbox(row.no)
         problems += [f"{name}: {item.submission_id} still waits" for item in waiting]
-        entries = [open_entry(item) for item in await store.entries(row.no)]
+        entries = [open_entry(item) for item in await read_entries(store, row.no)]
         uses: Counter[str] = Counter()
         started: set[tuple[str, int]] = set()
         ends: dict[str, str] = {}

@@ -24,6 +24,7 @@ from ..core.journal import open_entry
 from ..core.messages import ToolCallResponse
 from ..core.rules.endings import UNKNOWN_AFTER_RESTART
 from ..core.usage import Totals
+from ..runtime.messages import read_entries
 from ..store.base import SessionQuery, Store
 from .checks import find_problems, read_transcript
 from .clock import VirtualClock
@@ -225,7 +226,7 @@ async def _ending(store: Store, world: World) -> Ending:
     sessions: dict[str, SessionEnding] = {}
     turns: dict[str, dict[str, int]] = {}
     for row in await store.sessions(SessionQuery(archived=True, limit=1000)):
-        entries = [open_entry(item) for item in await store.entries(row.no)]
+        entries = [open_entry(item) for item in await read_entries(store, row.no)]
         started = [entry for entry in entries if entry.kind == "turn_started"]
         turns[row.session_id] = {f"t{entry.seq}": place for place, entry in enumerate(started)}
         outcomes: dict[str, tuple[Any, ...]] = {}

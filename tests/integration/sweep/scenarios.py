@@ -373,6 +373,24 @@ def route_changed() -> Scenario:
     return Scenario(name="route changed", agent=agent, script=script)
 
 
+def edited() -> Scenario:
+    """A transcript is rewritten, forked, redacted and restored between turns."""
+
+    def agent(world: World) -> Agent:
+        return Agent("a", model=world.model([says("One."), says("Two.")]))
+
+    async def script(life: Life) -> None:
+        sessions = life.runtime.sessions
+        await life.run("one", submission="m1")
+        edit = await sessions.rewrite("s", (0, 1), ["rather this"], submission="edit-1", reason="typo", actor="ann")
+        await life.run("two", submission="m2")
+        await sessions.fork("s", at=3, session_id="f", replacement="and now something else")
+        await sessions.redact("s", entries=[edit.seq + 2], submission="redact-1", reason="asked for")
+        await sessions.restore("s", edit.parent, submission="restore-1")
+
+    return Scenario(name="edited between turns", agent=agent, script=script)
+
+
 def queued() -> Scenario:
     """A message that comes while the session works begins a turn of its own afterwards."""
 
@@ -1074,6 +1092,7 @@ ALL: tuple[Callable[[], Scenario], ...] = (
     two_approvals,
     callable_policy,
     route_changed,
+    edited,
     queued,
     steered,
     steered_at_the_end,
