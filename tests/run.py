@@ -22,6 +22,7 @@ SUITES = (
     Suite("adapters", 60, ("tests/integration/adapters",)),
     Suite("store", 60, ("tests/integration/store",)),
     Suite("runtime", 60, ("tests/integration/runtime", "tests/integration/interactive")),
+    Suite("catalogue", 60, ("tests/integration/catalogue",)),
     Suite("workspace tools", 60, ("tests/integration/tools",)),
     Suite("sweep", 120, ("tests/integration/sweep",)),
     Suite("real kills", 60, ("tests/acceptance/kills",), ()),
