@@ -338,8 +338,10 @@ async def test_an_undelivered_message_is_refused_and_its_sender_told(place: Plac
         assert (await first).status == "aborted"
         with pytest.raises(SessionArchived):
             await second
+        assert await other.pending() == []
         await other.sessions.revive("s")
         assert (await process.run(charging.agent, "and now", session="s", submission="m3")).ok
+        assert "then this" not in str(await transcript(other))
         await clean(other)
 
 
