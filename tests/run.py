@@ -23,6 +23,7 @@ SUITES = (
     Suite("store", 60, ("tests/integration/store",)),
     Suite("runtime", 60, ("tests/integration/runtime", "tests/integration/interactive")),
     Suite("catalogue", 60, ("tests/integration/catalogue",)),
+    Suite("media", 60, ("tests/integration/media",)),
     Suite("workspace tools", 60, ("tests/integration/tools",)),
     Suite("sweep", 120, ("tests/integration/sweep",)),
     Suite("real kills", 60, ("tests/acceptance/kills",), ()),

@@ -45,6 +45,7 @@ from .core.errors import (
     AuthenticationFailed,
     CapacityExceeded,
     CheckpointTooLarge,
+    ContentElsewhere,
     ContextTooLong,
     CoordinationError,
     CutThroughCall,
@@ -122,6 +123,7 @@ from .runtime.result import Result
 from .runtime.runtime import Runtime, open  # noqa: A004
 from .runtime.session import Session
 from .runtime.sessions import Page, SessionInfo, Sessions, Submission
+from .store.blobs import BlobStore, DirectoryBlobs
 from .tools.context import ToolContext
 from .tools.policy import Allow, ApprovalCall, Ask, Deny
 from .tools.tool import Done, NotDone, Tool, ToolError, Unknown, tool
@@ -137,16 +139,19 @@ __all__ = [
     "Ask",
     "AuthenticationFailed",
     "Blob",
+    "BlobStore",
     "CapacityExceeded",
     "CheckpointTooLarge",
     "Compaction",
     "Consumer",
+    "ContentElsewhere",
     "ContextTooLong",
     "Continue",
     "CoordinationError",
     "CutThroughCall",
     "DefinitionChanged",
     "Deny",
+    "DirectoryBlobs",
     "Done",
     "DuplicateTool",
     "EffectFailed",

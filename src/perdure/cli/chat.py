@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from ..agent import Agent
 from ..core.entries import Identity, MessageAdded, QueueChanged, TurnEnded, TurnStarted
 from ..core.errors import Refused, SessionNotFound, UsageError
+from ..core.media import Media
 from ..core.messages import Message, Text, ToolCall, ToolCallResponse
 from ..core.rules.endings import UNKNOWN_AFTER_RESTART, UNKNOWN_LIVE
 from ..runtime.feed import Event
@@ -27,7 +28,7 @@ from .live import Progress, called, outcome_mark
 from .opening import opened
 from .output import results
 from .screen import Screen
-from .text import counted, value
+from .text import counted, value, written
 from .workspace import with_workspace
 
 __all__ = ["Talk", "chat", "check_agent", "show_message"]
@@ -111,6 +112,7 @@ class Talk:
         self.follower.refused = lambda error: screen.note((str(error), "red"))
         self.free = asyncio.Event()
         self.waiting: dict[str, str] = {}
+        self.attached: list[Media] = []
         self.after: int | None = None
         self.next_session: str | None = None
 
@@ -156,7 +158,8 @@ class Talk:
         self.waiting[submission] = text
         self.free.clear()
         try:
-            await handle.send(text, submission=submission, **options)
+            await handle.send([text, *self.attached] if self.attached else text, submission=submission, **options)
+            self.attached.clear()
         except Refused as error:
             self.waiting.pop(submission)
             self._look_free()
@@ -230,7 +233,7 @@ class Talk:
 def show_message(screen: Screen, message: Message) -> None:
     """One message of a transcript."""
     if message.role == "user":
-        screen.note(("> ", "bold cyan"), message.text)
+        screen.note(("> ", "bold cyan"), written(message.parts))
         return
     for part in message.parts:
         match part:

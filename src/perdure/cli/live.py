@@ -33,7 +33,7 @@ from ..core.messages import Part, StoredPart, Text, ToolCall, ToolCallResponse
 from ..models.base import ReasoningDelta, TextDelta
 from ..runtime.feed import Event, HookFailed
 from .screen import Screen
-from .text import arguments, clean, counted, duration, short, value
+from .text import arguments, clean, counted, duration, short, value, written
 
 __all__ = ["Progress", "called", "cut_off", "decided", "ending", "outcome_mark", "response_of"]
 
@@ -205,7 +205,7 @@ class Progress:
                 self._running.clear()
             case MessageAdded(role="user") if event.submission not in self.own:
                 who = event.author or "user"
-                words = "".join(part.content if isinstance(part, Text) else "[…]" for part in event.parts)
+                words = written(event.parts)
                 self._note((f"{clean(who, one_line=True)}: ", "bold"), words)
             case OperationPlanned():
                 self._plans[event.operation] = event.plan

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from ..core.errors import UsageError
+from ..runtime.content import Input
+from ..runtime.media import file
 from ..runtime.runtime import Runtime
 from ..runtime.runtime import open as open_runtime
 
-__all__ = ["opened", "read_text", "store_file"]
+__all__ = ["opened", "read_text", "store_file", "with_files"]
 
 
 def opened(arguments: argparse.Namespace, *, create: bool = False, **options: Any) -> Runtime:
@@ -27,7 +31,13 @@ def store_file(url: str) -> Path | None:
     scheme, separator, rest = url.partition("://")
     if not separator:
         return Path(url)
-    return Path(rest[1:]) if scheme == "sqlite" and rest[1:] else None
+    name = unquote(rest[1:].partition("?")[0])
+    return Path(name) if scheme == "sqlite" and name else None
+
+
+def with_files(text: str, files: Sequence[str]) -> Input:
+    """A message with files behind its text. Raises `InvalidMedia` for what can't be read or sent."""
+    return [text, *map(file, files)] if files else text
 
 
 def read_text(text: str) -> str:

@@ -37,7 +37,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         made: argparse.ArgumentParser = commands.add_parser(name, help=what, description=what, allow_abbrev=False)
         made.set_defaults(handler=handler)
         if store:
-            made.add_argument("--db", metavar="URL", default=argparse.SUPPRESS, help="the store: a path or sqlite:///path")
+            made.add_argument(
+                "--db",
+                metavar="URL",
+                default=argparse.SUPPRESS,
+                help="the store: a path, sqlite:///path, or sqlite:///path?blobs=directory",
+            )
         if json:
             made.add_argument("--json", action="store_true", help="print JSON instead of text")
         return made
@@ -66,6 +71,7 @@ def _running(command: Any) -> None:
     run.add_argument("--session", metavar="ID", type=_named, help="the session to go on with, or to begin")
     run.add_argument("--submission", metavar="ID", type=_named, help="run again with the same id, it goes on or returns the stored result")
     run.add_argument("--owner", default="", metavar="WHO", help="whom a new session belongs to")
+    run.add_argument("--attach", action="append", default=[], metavar="FILE", help="send an image, sound or file too; may be repeated")
     run.add_argument("--no-wait", action="store_true", help="where a person has to decide, exit with 6 instead of asking or waiting")
 
     chat = command("chat", "chat:chat", "Talk to an agent in one session. /help says what can be done there.")
@@ -234,6 +240,7 @@ def _deciding(command: Any) -> None:
     target(send, None)
     send.add_argument("text", metavar="TEXT", help="- reads it from stdin")
     send.add_argument("--deliver", choices=("turn", "queue", "steer"), default="turn", help="steer joins the running turn (turn)")
+    send.add_argument("--attach", action="append", default=[], metavar="FILE", help="send an image, sound or file too; may be repeated")
     send.add_argument("--submission", metavar="ID", type=_named, help="sending twice with one id is sending once")
 
     edit = command("edit", "tell:edit", "Give a message that still waits another text; its place stays.", json=True)

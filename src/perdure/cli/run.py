@@ -9,6 +9,7 @@ import uuid
 from ..agent import Agent
 from ..core.entries import Identity, TurnEnded
 from ..core.errors import SessionNotFound, TurnUnfinished, UsageError
+from ..runtime.content import Input
 from ..runtime.result import Result
 from ..runtime.runtime import Runtime
 from ..runtime.sessions import SessionInfo
@@ -16,7 +17,7 @@ from .agents import ad_hoc, belongs, load
 from .exits import FAILED, INTERRUPTED, OK, WAITING, failure_code
 from .follow import Follower, Left, Parked
 from .hints import command, resume_command
-from .opening import opened, read_text
+from .opening import opened, read_text, with_files
 from .screen import Screen
 from .text import plain
 
@@ -26,7 +27,7 @@ __all__ = ["as_data", "code_of", "run"]
 def run(arguments: argparse.Namespace) -> int:
     """Send, follow, and say how it ended."""
     agent, text = _agent_and_text(arguments)
-    return asyncio.run(_run(arguments, agent, text))
+    return asyncio.run(_run(arguments, agent, with_files(text, arguments.attach)))
 
 
 def _agent_and_text(arguments: argparse.Namespace) -> tuple[Agent, str]:
@@ -41,7 +42,7 @@ def _agent_and_text(arguments: argparse.Namespace) -> tuple[Agent, str]:
             raise UsageError("run takes one agent and one message", hint="put the message in quotes")
 
 
-async def _run(arguments: argparse.Namespace, agent: Agent, text: str) -> int:
+async def _run(arguments: argparse.Namespace, agent: Agent, content: Input) -> int:
     screen = Screen(as_json=arguments.json)
     session_id = arguments.session or arguments.submission or uuid.uuid4().hex[:12]
     submission = arguments.submission or uuid.uuid4().hex
@@ -60,12 +61,12 @@ async def _run(arguments: argparse.Namespace, agent: Agent, text: str) -> int:
             # What ended already needs no agent, no slot and no model.
             result = None
             if arguments.submission is not None and info is not None:
-                await runtime.sessions.send(session_id, text, submission=submission, agent=agent.name)
+                await runtime.sessions.send(session_id, content, submission=submission, agent=agent.name)
                 result = await runtime.sessions.result(session_id, submission)
             if stored := result is not None:
                 screen.note(("it ended before; nothing ran now", "dim"))
             else:
-                result = await _follow(arguments, runtime, follower, agent, submission, text)
+                result = await _follow(arguments, runtime, follower, agent, submission, content)
             stopped = follower.stopped
     except Left as left:
         why = command(arguments.db, "why", session_id)
@@ -103,13 +104,15 @@ def _refuse_unfinished(arguments: argparse.Namespace, info: SessionInfo) -> None
         )
 
 
-async def _follow(arguments: argparse.Namespace, runtime: Runtime, follower: Follower, agent: Agent, submission: str, text: str) -> Result:
+async def _follow(
+    arguments: argparse.Namespace, runtime: Runtime, follower: Follower, agent: Agent, submission: str, content: Input
+) -> Result:
     session_id = follower.session_id
     async with follower:
         follower.own.add(submission)
         identity = Identity(owner=arguments.owner) if arguments.owner else None
         async with runtime.session(session_id, agent, identity=identity) as handle:
-            sent = await handle.send(text, submission=submission)
+            sent = await handle.send(content, submission=submission)
             after = None
             if sent.duplicate:
                 after = await _begun(runtime, session_id, submission)

@@ -15,7 +15,7 @@ from .opening import opened
 from .screen import Screen
 from .sessions import STYLES
 from .text import arguments as shown_arguments
-from .text import counted, duration, moment, plain, short, value
+from .text import attached, counted, duration, moment, plain, short, value
 from .timeline import Timeline
 from .transcript import show_tree
 
@@ -119,8 +119,10 @@ def _text(parts: list[dict[str, Any]]) -> str:
                 shown.append(part["content"])
             case "redacted":
                 shown.append("[redacted]")
-            case "blob" | "uri" | "stored":
-                shown.append(f"[{part['type']} {part.get('uri') or part.get('mime_type') or part.get('size')}]")
+            case "blob":
+                shown.append(attached(part.get("name", ""), part["mime_type"], part["size"]))
+            case "uri" | "stored":
+                shown.append(f"[{part['type']} {part.get('uri') or part.get('size')}]")
     return "".join(shown)
 
 

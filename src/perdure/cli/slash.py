@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
@@ -10,8 +12,9 @@ from prompt_toolkit.document import Document
 
 from ..core.errors import PerdureError
 from ..core.messages import Message, ToolCallResponse
+from ..runtime.media import file
 from ..runtime.session import Session
-from .text import counted, short, since, value
+from .text import attached, counted, short, since, value
 
 if TYPE_CHECKING:
     from .typed import TypedTalk
@@ -57,6 +60,19 @@ async def _steer(talk: TypedTalk, handle: Session, rest: str) -> None:
 
 async def _queue(talk: TypedTalk, handle: Session, rest: str) -> None:
     await talk.send(handle, rest, deliver="queue")
+
+
+async def _attach(talk: TypedTalk, handle: Session, rest: str) -> None:
+    if rest:
+        talk.attached.append(await asyncio.to_thread(lambda: file(Path(rest).expanduser())))
+    elif talk.attached:
+        talk.attached.clear()
+        talk.tell("nothing goes with the next message")
+        return
+    for item in talk.attached:
+        talk.tell(f"goes with the next message: {attached(item.name, item.mime_type, len(item.data))}")
+    if not talk.attached:
+        talk.tell("/attach FILE sends an image, sound or file with your next message")
 
 
 async def _note(talk: TypedTalk, handle: Session, rest: str) -> None:
@@ -191,6 +207,7 @@ COMMANDS: dict[str, Slash] = {
     "help": Slash("", "this list", _help),
     "steer": Slash("TEXT", "join the running turn before its next model call", _steer),
     "queue": Slash("TEXT", "begin a turn of its own when the running one is over (what Enter does)", _queue),
+    "attach": Slash("[FILE]", "send a file with the next message; none without FILE", _attach),
     "note": Slash("TEXT", "tell the model something besides the conversation", _note),
     "waiting": Slash("", "the messages that wait", _waiting),
     "edit": Slash("N TEXT", "say something else in a waiting message", _edit),

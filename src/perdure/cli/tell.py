@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 
+from ..runtime.content import Input
 from .exits import OK
-from .opening import opened, read_text
+from .opening import opened, read_text, with_files
 from .sending import confirm
 
 __all__ = ["edit", "note", "send", "withdraw"]
@@ -14,15 +15,15 @@ __all__ = ["edit", "note", "send", "withdraw"]
 
 def send(arguments: argparse.Namespace) -> int:
     """Put a message into the inbox."""
-    return asyncio.run(_send(arguments, read_text(arguments.text)))
+    return asyncio.run(_send(arguments, with_files(read_text(arguments.text), arguments.attach)))
 
 
-async def _send(arguments: argparse.Namespace, text: str) -> int:
+async def _send(arguments: argparse.Namespace, content: Input) -> int:
     async with opened(arguments) as runtime:
         # A session that nobody has begun has no agent; a slip in its name must not make one.
         await runtime.sessions.info(arguments.session)
         sent = await runtime.sessions.send(
-            arguments.session, text, submission=arguments.submission, deliver=arguments.deliver, actor=arguments.actor
+            arguments.session, content, submission=arguments.submission, deliver=arguments.deliver, actor=arguments.actor
         )
         await confirm(runtime, arguments, sent, f"sent: {sent.id}", in_inbox=True)
     return OK

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-__all__ = ["arguments", "clean", "counted", "duration", "moment", "plain", "short", "since", "to_json", "value"]
+from ..core.messages import Blob, Part, Text, Uri
+
+__all__ = ["arguments", "attached", "clean", "counted", "duration", "moment", "plain", "short", "since", "to_json", "value", "written"]
 
 # Control characters but tab and newline, what reorders text, and what is invisible.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]")
@@ -47,6 +50,26 @@ def arguments(data: Any, limit: int = 200) -> str:
 def counted(number: int, one: str, many: str = "") -> str:
     """A number of things."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def attached(name: str, mime_type: str, size: int) -> str:
+    """An image, sound or file in a message."""
+    kilobytes = f"{size:,} B" if size < 1024 else f"{size / 1024:,.0f} KiB" if size < 1024 * 1024 else f"{size / 1024 / 1024:,.1f} MiB"
+    return f"[{f'{name}, ' if name else ''}{mime_type}, {kilobytes}]"
+
+
+def written(parts: Iterable[Part]) -> str:
+    """What somebody sent, in a line: text, and what the files are."""
+    words: list[str] = []
+    for part in parts:
+        match part:
+            case Text():
+                words.append(part.content)
+            case Blob():
+                words.append(attached(part.name, part.mime_type, part.size))
+            case Uri():
+                words.append(f"[{part.uri}]")
+    return " ".join(filter(None, words))
 
 
 def moment(at: int) -> str:

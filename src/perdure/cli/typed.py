@@ -22,7 +22,7 @@ from .person import me
 from .screen import Screen
 from .slash import SlashCompleter, carry_out
 from .terminal import Terminal
-from .text import counted, duration, short
+from .text import attached, counted, duration, short
 
 __all__ = ["Scrolling", "TypedTalk"]
 
@@ -150,7 +150,8 @@ class TypedTalk(Talk):
     async def send(self, handle: Session, text: str, **options: Any) -> None:
         """Send a message, and show it with how it will be delivered."""
         how = {"steer": " (joins the turn)"}.get(options.get("deliver", ""), " (queued)") if self.follower.turn is not None else ""
-        self.screen.note(("> ", "bold cyan"), text, (how, "dim"))
+        files = "".join(f" {attached(item.name, item.mime_type, len(item.data))}" for item in self.attached)
+        self.screen.note(("> ", "bold cyan"), text, (files, "cyan"), (how, "dim"))
         await super().send(handle, text, **options)
 
     async def change_to(self, session_id: str) -> None:

@@ -32,6 +32,8 @@ from ..models.base import Model
 from ..models.resolve import resolve
 from ..models.router import Router
 from ..store.base import Catalogue, Loaded, Store
+from ..store.blobs import BlobStore
+from ..store.outside import WithBlobs
 from .batch import Batch, parked
 from .clock import Clock, SystemClock
 from .consumers import Project, Projector
@@ -66,6 +68,7 @@ def open(  # noqa: A001 - the library's verb, always used as perdure.open
     url: str | Store,
     *,
     model: str | Model | Router | None = None,
+    blobs: BlobStore | None = None,
     capacity: int | None = None,
     lease: float = 10.0,
     grace: float = 5.0,
@@ -73,14 +76,16 @@ def open(  # noqa: A001 - the library's verb, always used as perdure.open
 ) -> Runtime:
     """A runtime on a store: a path or ``sqlite:///path``, ``memory://``, or a `Store`. Use it with ``async with``.
 
-    ``model`` is what agents without one of their own use. ``capacity`` is how many sessions may be worked on at once. ``lease`` (seconds)
+    ``model`` is what agents without one of their own use. ``blobs`` (`DirectoryBlobs`) is where content of more than 64 KiB stands; a
+    database that has some outside is always opened with it. ``capacity`` is how many sessions may be worked on at once. ``lease`` (seconds)
     is how long a process that went silent keeps its sessions; on one machine a killed process is noticed at once. ``grace`` (seconds) is
     how long running effects may take to end when the runtime closes. A `Store` may be shared by several runtimes of one event loop, and
     with its maker: each opens it for itself, and the last to close it closes it. Raises `InvalidURL`; entering it raises what opening the
     store does.
     """
+    store = url if isinstance(url, Store) else store_at(url, clock)
     return Runtime(
-        url if isinstance(url, Store) else store_at(url, clock),
+        store if blobs is None else WithBlobs(store, blobs),
         model=model,
         capacity=capacity,
         lease=lease,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..core.errors import InvalidURL
 from ..store.base import Store
@@ -32,8 +32,22 @@ def store_at(url: str, clock: Clock | None = None) -> Store:
             parts = urlsplit(url)
             if parts.netloc or not parts.path.strip("/"):
                 raise InvalidURL(f"{url!r} names no file", hint="sqlite:///relative.db, or sqlite:////absolute/path.db")
-            return SQLiteStore(unquote(parts.path[1:]), clock=now)
+            store = SQLiteStore(unquote(parts.path[1:]), clock=now)
+            return _with_blobs(url, parts.query, store) if parts.query else store
         case "postgresql" | "postgres":
             raise InvalidURL("this version of perdure has no PostgreSQL store", hint="use a SQLite file")
         case _:
             raise InvalidURL(f"{scheme}:// is no store that perdure knows", hint='a path, "sqlite:///path" or "memory://"')
+
+
+def _with_blobs(url: str, query: str, store: Store) -> Store:
+    match parse_qsl(query, keep_blank_values=True):
+        case [("blobs", directory)] if directory:
+            from ..store.blobs import DirectoryBlobs
+            from ..store.outside import WithBlobs
+
+            return WithBlobs(store, DirectoryBlobs(directory))
+        case _:
+            raise InvalidURL(
+                f"{url!r} asks for something that isn't known", hint="sqlite:///path.db?blobs=directory is all that can be asked"
+            )

@@ -36,6 +36,7 @@ __all__ = [
     "NewSession",
     "News",
     "NoSession",
+    "OutsideBlob",
     "QueueIsFull",
     "Runner",
     "Send",
@@ -125,6 +126,14 @@ class StoredBlob(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
 
 
+class OutsideBlob(msgspec.Struct, frozen=True, kw_only=True):
+    """Content that a tree holds and that stands outside of the database: its bytes were put into the blob store before."""
+
+    digest: str
+    media_type: str
+    size: int
+
+
 class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
     """The columns that lists are made of. A commit that changes none of them carries none of them."""
 
@@ -177,7 +186,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     redacted: tuple[int, ...] = ()
     erased: tuple[str, ...] = ()
     effects: tuple[EffectRow, ...] = ()
-    blobs: tuple[StoredBlob, ...] = ()
+    blobs: tuple[StoredBlob | OutsideBlob, ...] = ()
     catalogue: Catalogue | None = None
     claim: Claim | None = None
     release: bool = False
@@ -240,7 +249,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     entries: tuple[Sealed, ...]
     checkpoint: bytes
     catalogue: Catalogue
-    blobs: tuple[StoredBlob, ...] = ()
+    blobs: tuple[StoredBlob | OutsideBlob, ...] = ()
 
 
 class Created(msgspec.Struct, frozen=True):
@@ -265,7 +274,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     entries: Callable[[], Iterable[Sealed]]
     submissions: Callable[[], Iterable[InboxRow]]
     effects: Callable[[], Iterable[EffectRow]]
-    blobs: Callable[[], Iterable[StoredBlob]]
+    blobs: Callable[[], Iterable[StoredBlob | OutsideBlob]]
 
 
 class Adopted(msgspec.Struct, frozen=True):
@@ -292,7 +301,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     urgent: bool = True
     owner: str | None = None
-    blobs: tuple[StoredBlob, ...] = ()
+    blobs: tuple[StoredBlob | OutsideBlob, ...] = ()
     create: NewSession | None = None
 
 
@@ -468,9 +477,12 @@ class Store(Protocol):
         """A page of the catalogue. A row that can't be read hides no other: it comes with its ``problem``."""
 
     async def blob(self, root: str, digest: str) -> StoredBlob | None:
-        """Content by digest. Raises `StoreCorrupt` if the bytes are not what their digest says."""
+        """Content by digest. Raises `StoreCorrupt` if the bytes are not those of the digest, `ContentElsewhere` if they stand outside."""
 
-    async def put_blob(self, root: str, blob: StoredBlob) -> None:
+    async def outside(self, digests: Sequence[str]) -> set[str]:
+        """Those of these digests whose content any tree holds outside of the database."""
+
+    async def put_blob(self, root: str, blob: StoredBlob | OutsideBlob) -> None:
         """Store content ahead of the commit that refers to it. Idempotent."""
 
     async def blobs(self, root: str) -> list[str]:

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ..core.errors import StoreClosed, UsageError
+from ..core.errors import StoreClosed, StoreError, UsageError
 from ..core.journal import GENESIS, Sealed
 from .base import (
     PENDING_LIMIT,
@@ -43,6 +43,7 @@ from .base import (
     InboxRow,
     NewSession,
     NoSession,
+    OutsideBlob,
     QueueIsFull,
     Runner,
     Send,
@@ -1026,6 +1027,27 @@ class StoreConformance:
             assert isinstance(await store.send(submission(name="m2")), Sent)
 
     # Content
+
+    async def test_content_outside_is_referred_to_and_never_made_up(self, place: Place) -> None:
+        async with opened(place) as store:
+            data = b"\x00\xff" * 50_000
+            there = OutsideBlob(digest=hashlib.sha256(data).hexdigest(), media_type="image/png", size=len(data))
+            picture, other = content(data), content(b"inside")
+            no = await create(store, create=creation(root="tree"))
+            await store.commit(step(no, blobs=(there, other)))
+            # it is one of the tree's, known as standing outside, and its bytes are an error, whoever is asked for them
+            assert await store.blobs("tree") == sorted((there.digest, other.digest))
+            assert await store.outside([there.digest, "f" * 64]) == {there.digest}
+            await raises(StoreError, store.blob("tree", there.digest))
+            assert await store.outside([]) == set()
+            # what is known already stays as it is
+            await store.put_blob("second", picture)
+            assert await store.blob("second", picture.digest) == picture
+            await store.put_blob("second", there)
+            assert await store.blob("second", picture.digest) == picture
+            # and it goes with its tree
+            await store.delete(no)
+            assert await store.blobs("tree") == []
 
     async def test_content_is_stored_once_for_its_tree(self, place: Place) -> None:
         async with opened(place) as store:

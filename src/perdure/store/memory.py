@@ -38,6 +38,7 @@ from .base import (
     News,
     NewSession,
     NoSession,
+    OutsideBlob,
     QueueIsFull,
     Runner,
     Send,
@@ -78,7 +79,7 @@ class _Content:
         self.secret = secret
         self.by_id: dict[str, _Session] = {}
         self.by_no: dict[int, _Session] = {}
-        self.blobs: dict[str, dict[str, StoredBlob]] = {}
+        self.blobs: dict[str, dict[str, StoredBlob | OutsideBlob]] = {}
         self.runners: dict[str, Runner] = {}
         self.owners: dict[str, MemoryStore] = {}
         self.listeners: dict[object, tuple[MemoryStore, asyncio.AbstractEventLoop, Callable[[int | None], None]]] = {}
@@ -246,7 +247,7 @@ class MemoryStore:
         self._time()
         rules.check_adoptions(sessions)
         made = []
-        blobs: list[tuple[str, StoredBlob]] = []
+        blobs: list[tuple[str, StoredBlob | OutsideBlob]] = []
         for number, given in enumerate(sessions, len(self._content.by_no) + 1):
             known = self._content.by_id.get(given.row.session_id)
             if known is not None:
@@ -399,11 +400,18 @@ class MemoryStore:
     async def blob(self, root: str, digest: str) -> StoredBlob | None:
         self._time()
         blob = self._content.blobs.get(root, {}).get(digest)
+        if isinstance(blob, OutsideBlob):
+            raise rules.elsewhere(digest, blob.media_type, blob.size)
         if blob is not None and canonical.digest(blob.data) != digest:
             raise StoreCorrupt(f"blob {digest} was altered", hint="run `perdure verify`")
         return blob
 
-    async def put_blob(self, root: str, blob: StoredBlob) -> None:
+    async def outside(self, digests: Sequence[str]) -> set[str]:
+        self._time()
+        held = {digest for tree in self._content.blobs.values() for digest, blob in tree.items() if isinstance(blob, OutsideBlob)}
+        return held.intersection(digests)
+
+    async def put_blob(self, root: str, blob: StoredBlob | OutsideBlob) -> None:
         self._time()
         rules.check_blob(blob)
         self._keep(root, (blob,))
@@ -535,7 +543,7 @@ class MemoryStore:
         self._content.by_id[session_id] = self._content.by_no[no] = session
         return session
 
-    def _keep(self, root: str, blobs: Iterable[StoredBlob]) -> None:
+    def _keep(self, root: str, blobs: Iterable[StoredBlob | OutsideBlob]) -> None:
         for blob in blobs:
             self._content.blobs.setdefault(root, {}).setdefault(blob.digest, blob)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from ..core import canonical
-from ..core.errors import UsageError
+from ..core.errors import ContentElsewhere, UsageError
 from ..core.journal import Sealed
 from .base import (
     Adoption,
@@ -19,6 +19,7 @@ from .base import (
     InboxRow,
     NewSession,
     NoSession,
+    OutsideBlob,
     Send,
     SessionQuery,
     SessionRow,
@@ -36,6 +37,7 @@ __all__ = [
     "check_blob",
     "check_commit",
     "check_new",
+    "elsewhere",
     "judge",
     "matches",
     "wall_clock",
@@ -108,10 +110,20 @@ def wall_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-def check_blob(blob: StoredBlob) -> None:
+def check_blob(blob: StoredBlob | OutsideBlob) -> None:
     """Raises `UsageError` if the digest is not the data's."""
-    if canonical.digest(blob.data) != blob.digest:
+    if isinstance(blob, StoredBlob) and canonical.digest(blob.data) != blob.digest:
         raise UsageError(f"a blob is not what its digest {blob.digest!r} says", hint="the digest is the hex SHA-256 of the data")
+
+
+def elsewhere(digest: str, media_type: str, size: int) -> ContentElsewhere:
+    """The error for content that a database alone can't show."""
+    return ContentElsewhere(
+        f"the content {digest[:12]}… stands outside of the database",
+        hint="open the store with blobs= as it was when the content came",
+        media_type=media_type,
+        size=size,
+    )
 
 
 def check_commit(commit: Commit) -> None:

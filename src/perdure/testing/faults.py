@@ -25,6 +25,7 @@ from ..store.base import (
     News,
     NewSession,
     NoSession,
+    OutsideBlob,
     Runner,
     Send,
     SendAnswer,
@@ -60,6 +61,7 @@ READS = (
     "sessions",
     "blob",
     "blobs",
+    "outside",
     "cursor",
     "buried",
     "news",
@@ -297,7 +299,10 @@ class FaultStore:
     async def blob(self, root: str, digest: str) -> StoredBlob | None:
         return await self._do("blob", digest, lambda: self.inner.blob(root, digest))
 
-    async def put_blob(self, root: str, blob: StoredBlob) -> None:
+    async def outside(self, digests: Sequence[str]) -> set[str]:
+        return await self._do("outside", digests, lambda: self.inner.outside(digests))
+
+    async def put_blob(self, root: str, blob: StoredBlob | OutsideBlob) -> None:
         await self._do("put_blob", blob, lambda: self.inner.put_blob(root, blob))
 
     async def blobs(self, root: str) -> list[str]:

@@ -315,7 +315,13 @@ def working(arguments: Any) -> tuple[Work, asyncio.Event]:
 
     woken = asyncio.Event()
     performer = Performer(
-        session_id="s", store_id="t", secret=b"k" * 32, clock=VirtualClock(auto=True), deltas=lambda _: None, late=lambda *_: None
+        session_id="s",
+        store_id="t",
+        secret=b"k" * 32,
+        clock=VirtualClock(auto=True),
+        deltas=lambda _: None,
+        late=lambda *_: None,
+        fetch=cast("Any", None),
     )
     agent = Agent("a", model=FunctionModel(lambda request: "hi"), tools=[failing(ToolError("no"))])
     work = Work(

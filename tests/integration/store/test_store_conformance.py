@@ -1,4 +1,4 @@
-"""Both shipped stores keep the promises of `perdure.store.base`."""
+"""All shipped stores keep the promises of `perdure.store.base`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from perdure.store.base import Store
+from perdure.store.blobs import DirectoryBlobs
 from perdure.store.conformance import ManualClock, StoreConformance
 from perdure.store.memory import MemoryStore
+from perdure.store.outside import WithBlobs
 from perdure.store.sqlite import SQLiteStore
 
 
@@ -30,6 +32,13 @@ class SQLitePlace:
         return SQLiteStore(self._path, clock=self.clock)
 
 
+class OutsidePlace(SQLitePlace):
+    """Every content stands outside of the database."""
+
+    def connect(self) -> Store:
+        return WithBlobs(super().connect(), DirectoryBlobs(self._path.with_name("blobs")), threshold=0)
+
+
 class TestMemory(StoreConformance):
     @pytest.fixture
     def place(self) -> MemoryPlace:
@@ -42,8 +51,15 @@ class TestSQLite(StoreConformance):
         return SQLitePlace(tmp_path / "agents.db")
 
 
-async def test_both_are_stores(tmp_path: Path) -> None:
-    for store in (MemoryStore(), SQLiteStore(tmp_path / "a.db")):
+class TestWithBlobs(StoreConformance):
+    @pytest.fixture
+    def place(self, tmp_path: Path) -> OutsidePlace:
+        return OutsidePlace(tmp_path / "agents.db")
+
+
+async def test_all_are_stores(tmp_path: Path) -> None:
+    outside = WithBlobs(MemoryStore(), DirectoryBlobs(tmp_path / "blobs"))
+    for store in (MemoryStore(), SQLiteStore(tmp_path / "a.db"), outside):
         assert isinstance(store, Store)
         await store.open()
         assert isinstance(store, Store)

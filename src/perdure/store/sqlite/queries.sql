@@ -228,6 +228,10 @@ DELETE FROM blobs WHERE root = :root AND digest = :digest
 -- Write the file anew.
 VACUUM;
 
+-- name: blobs_outside
+-- Which of these stand outside of the database.
+SELECT DISTINCT digest FROM blobs WHERE data IS NULL AND digest IN (SELECT value FROM json_each(:digests));
+
 -- name: blobs
 -- What a tree holds.
 SELECT digest FROM blobs WHERE root = :root ORDER BY digest;

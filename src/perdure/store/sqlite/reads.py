@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -14,6 +14,7 @@ import msgspec
 from ...core import canonical
 from ...core.errors import StoreCorrupt
 from ...core.journal import GENESIS, Sealed
+from .. import rules
 from ..base import EffectRow, InboxRow, Loaded, News, Runner, SessionQuery, SessionRow, StoredBlob
 from . import rows
 from .database import Database, translate
@@ -172,10 +173,15 @@ class Reader:
         row = self._one("blob_get", {"root": root, "digest": digest})
         if row is None:
             return None
+        if row[2] is None:
+            raise rules.elsewhere(digest, row[1], row[3])
         blob = StoredBlob(digest=row[0], media_type=row[1], data=row[2])
         if canonical.digest(blob.data) != digest or len(blob.data) != row[3]:
             raise StoreCorrupt(f"blob {digest} was altered", hint="run `perdure verify`")
         return blob
+
+    def outside(self, digests: Sequence[str]) -> set[str]:
+        return {digest for (digest,) in self._rows("blobs_outside", {"digests": rows.names(tuple(digests))})}
 
     def blobs(self, root: str) -> list[str]:
         return [digest for (digest,) in self._rows("blobs", {"root": root})]

@@ -89,16 +89,19 @@ CREATE TABLE effects (
     PRIMARY KEY (no, effect_key, seq)
 ) WITHOUT ROWID;
 
--- Content by digest, once for a tree of sessions.
+-- Content by digest, once for a tree of sessions; without data it stands outside of the database.
 CREATE TABLE blobs (
     id INTEGER PRIMARY KEY,
     root TEXT NOT NULL,
     digest TEXT NOT NULL,
     media_type TEXT NOT NULL,
     size INTEGER NOT NULL,
-    data BLOB NOT NULL,
+    data BLOB,
     UNIQUE (root, digest)
 );
+
+-- Whether content that stands outside of the database (its data is null) is still wanted.
+CREATE INDEX blobs_outside ON blobs (digest) WHERE data IS NULL;
 
 -- How far each consumer has read.
 CREATE TABLE cursors (

@@ -27,6 +27,7 @@ from ..base import (
     News,
     NewSession,
     NoSession,
+    OutsideBlob,
     Runner,
     Send,
     SendAnswer,
@@ -238,7 +239,11 @@ class SQLiteStore:
         reader = self._reading()
         return await reader.run(reader.blob, root, digest)
 
-    async def put_blob(self, root: str, blob: StoredBlob) -> None:
+    async def outside(self, digests: Sequence[str]) -> set[str]:
+        reader = self._reading()
+        return await reader.run(reader.outside, digests)
+
+    async def put_blob(self, root: str, blob: StoredBlob | OutsideBlob) -> None:
         await self._write(PutBlob(root, blob))
 
     async def blobs(self, root: str) -> list[str]:

@@ -26,6 +26,7 @@ from ..base import (
     IdTaken,
     NewSession,
     NoSession,
+    OutsideBlob,
     QueueIsFull,
     Runner,
     Send,
@@ -97,10 +98,11 @@ class Transaction:
         row = self.one("runner_one", {"id": runner})
         return row is not None and row[0] > now and not self.lives.ended(runner)
 
-    def keep(self, root: str, blobs: tuple[StoredBlob, ...]) -> None:
+    def keep(self, root: str, blobs: tuple[StoredBlob | OutsideBlob, ...]) -> None:
         for blob in blobs:
             if self.one("blob_known", {"root": root, "digest": blob.digest}) is None:
-                values = {"root": root, "digest": blob.digest, "media_type": blob.media_type, "size": len(blob.data), "data": blob.data}
+                size, data = (len(blob.data), blob.data) if isinstance(blob, StoredBlob) else (blob.size, None)
+                values = {"root": root, "digest": blob.digest, "media_type": blob.media_type, "size": size, "data": data}
                 self.must("blob_put", values)
 
     def list(self, no: int, catalogue: Catalogue, at: int) -> None:
@@ -480,7 +482,7 @@ class Retire(Write):
 class PutBlob(Write):
     repeatable = True
 
-    def __init__(self, root: str, blob: StoredBlob) -> None:
+    def __init__(self, root: str, blob: StoredBlob | OutsideBlob) -> None:
         self.root, self.blob = root, blob
 
     def prepare(self, lives: LifeLocks) -> None:

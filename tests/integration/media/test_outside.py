@@ -1,0 +1,341 @@
+"""Large content outside of the database: first the bytes, then the commit; at most an orphan, never a reference to nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure import Agent, ContentElsewhere, DirectoryBlobs, FunctionModel, ModelRequest, Reply, StoreCorrupt, SubmissionConflict, Uri
+from perdure.core.errors import StoreBroken, StoreFull
+from perdure.store.audit import Auditable
+from perdure.store.base import Store
+from perdure.store.outside import Swept, WithBlobs
+from perdure.testing.faults import Fault, FaultStore
+
+from ..interactive.acting import Place
+from ..runtime.test_verify import problems_in
+from .pictures import big_png, png
+
+SIZE = 100_000
+ONE, TWO = perdure.image(big_png(SIZE, 1)), perdure.image(big_png(SIZE, 2))
+
+
+class Audited(FaultStore):
+    """Faults, and what deletions look at."""
+
+    async def heads(self, **page: Any) -> Any:
+        assert isinstance(self.inner, Auditable)
+        return await self.inner.heads(**page)
+
+    async def cursors(self, no: int) -> Any:
+        assert isinstance(self.inner, Auditable)
+        return await self.inner.cursors(no)
+
+
+class OutsidePlace(Place):
+    """A place whose large content stands in a directory beside it."""
+
+    blobs_at: Path
+    faults: tuple[Fault, ...] = ()
+    blobs_class: type[DirectoryBlobs] = DirectoryBlobs
+
+    def connect(self) -> Store:
+        return WithBlobs(Audited(super().connect(), faults=self.faults), self.blobs_class(self.blobs_at))
+
+    def files(self) -> set[str]:
+        return {path.name for path in self.blobs_at.glob("*/*")}
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> OutsidePlace:
+    made = OutsidePlace(request.param, tmp_path / "agents.db", auto=True)
+    made.blobs_at = tmp_path / "blobs"
+    return made
+
+
+def outside(process: Any) -> WithBlobs:
+    store = process.store.inner
+    assert isinstance(store, WithBlobs)
+    return store
+
+
+def looking(seen: list[ModelRequest]) -> Agent:
+    def answer(request: ModelRequest) -> Reply:
+        seen.append(request)
+        return Reply("seen")
+
+    return Agent("looker", model=FunctionModel(answer))
+
+
+async def test_large_content_stands_in_the_directory_and_small_in_the_database(place: OutsidePlace) -> None:
+    seen: list[ModelRequest] = []
+    small = perdure.image(png(3))
+    async with place.process() as process:
+        assert (await process.run(looking(seen), ["look", ONE, small], session="s")).ok
+        assert seen[0].content == {ONE.blob.digest: ONE.data, small.blob.digest: small.data}
+        assert place.files() == {ONE.blob.digest}
+        assert await problems_in(process.store) == []
+    async with place.process() as process:
+        assert (await process.run(looking(seen), "again", session="s")).ok
+        assert seen[1].content == seen[0].content
+    if place.kind == "sqlite":
+        held = b"".join(path.read_bytes() for path in place.path.parent.glob("agents.db*") if path.is_file())
+        assert ONE.data[:200] not in held
+        assert base64.b64encode(ONE.data)[:200] not in held
+
+
+async def test_a_database_without_its_directory_says_so_and_shows_no_gap(tmp_path: Path) -> None:
+    path, seen = str(tmp_path / "agents.db"), list[ModelRequest]()
+    async with perdure.open(path, blobs=DirectoryBlobs(tmp_path / "blobs")) as runtime:
+        await runtime.run(looking(seen), ONE, session="s")
+    async with perdure.open(path) as runtime:
+        with pytest.raises(ContentElsewhere, match="blobs="):
+            await runtime.run(looking(seen), "again", session="s")
+        assert any("stands outside" in str(problem) for problem in await problems_in(runtime.store))
+    async with perdure.open(str(tmp_path / "other.db"), blobs=DirectoryBlobs(tmp_path / "new")) as runtime:
+        pass
+    with pytest.raises(perdure.UsageError, match="another database"):
+        async with perdure.open(path, blobs=DirectoryBlobs(tmp_path / "new")):
+            pass
+    async with perdure.open(path, blobs=DirectoryBlobs(tmp_path / "blobs")) as runtime:
+        assert await runtime.sessions.content("s", ONE.blob) == ONE.data
+        await runtime.recover([looking(seen)], session="s")
+        assert len(await runtime.sessions.history("s")) == 4
+
+
+@pytest.mark.spec("D-035")
+@pytest.mark.parametrize("damage", ["gone", "altered"])
+async def test_missing_or_altered_bytes_are_an_error_everywhere(place: OutsidePlace, damage: str) -> None:
+    seen: list[ModelRequest] = []
+    async with place.process() as process:
+        await process.run(looking(seen), ONE, session="s")
+    path = place.blobs_at / ONE.blob.digest[:2] / ONE.blob.digest
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(ONE.data[:-1] + b"x")
+    async with place.process() as process:
+        with pytest.raises(StoreCorrupt, match=ONE.blob.digest):
+            await process.run(looking(seen), "again", session="s")
+        with pytest.raises(StoreCorrupt):
+            await process.sessions.content("s", ONE.blob)
+        assert len(seen) == 1
+        assert (await process.sessions.history("s"))[0].parts == (ONE.blob,)
+        assert any(ONE.blob.digest in str(problem) for problem in await problems_in(process.store))
+
+
+@pytest.mark.spec("D-039", "B-B-105")
+@pytest.mark.parametrize("damage", ["gone", "altered"])
+async def test_the_same_submission_again_repairs_lost_bytes_before_it_is_acknowledged(place: OutsidePlace, damage: str) -> None:
+    async with place.process() as process:
+        await process.run(looking([]), ONE, session="s", submission="k")
+        path = place.blobs_at / ONE.blob.digest[:2] / ONE.blob.digest
+        if damage == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(b"x")
+        before = await process.everything()
+        again = Uri(uri="data:image/png;base64," + base64.b64encode(ONE.data).decode())
+        assert (await process.sessions.send("s", again, submission="k")).duplicate
+        assert path.read_bytes() == ONE.data
+        assert await process.everything() == before
+
+
+@pytest.mark.spec("D-037", "B-B-104")
+async def test_a_conflict_is_decided_before_any_byte_is_put(place: OutsidePlace) -> None:
+    puts: list[str] = []
+
+    class Watched(DirectoryBlobs):
+        async def put(self, digest: str, data: bytes) -> None:
+            puts.append(digest)
+            await super().put(digest, data)
+
+    place.blobs_class = Watched
+    async with place.process() as process:
+        await process.run(looking([]), ONE, session="s", submission="k")
+        with pytest.raises(SubmissionConflict):
+            await process.sessions.send("s", TWO, submission="k")
+        assert puts == [ONE.blob.digest]
+
+
+@pytest.mark.spec("D-044", "B-B-124")
+async def test_a_redaction_reaches_the_file_and_the_old_submission_brings_nothing_back(place: OutsidePlace) -> None:
+    async with place.process() as process:
+        await process.run(looking([]), ONE, session="s", submission="k")
+        await process.run(looking([]), TWO, session="s")
+        await process.sessions.redact("s", positions=[0], reason="private")
+        assert place.files() == {TWO.blob.digest}
+        assert (await process.sessions.send("s", ONE, submission="k")).duplicate
+        assert place.files() == {TWO.blob.digest}
+        assert await problems_in(process.store) == []
+
+
+async def test_a_file_that_two_trees_hold_goes_with_the_last_of_them(place: OutsidePlace) -> None:
+    async with place.process() as process:
+        await process.run(looking([]), ONE, session="one")
+        await process.run(looking([]), ONE, session="two")
+        await process.sessions.fork("one", at=2, session_id="branch")
+        await process.sessions.delete("one")
+        assert await process.sessions.content("branch", ONE.blob) == ONE.data
+        await process.sessions.delete("branch")
+        assert place.files() == {ONE.blob.digest}
+        assert await process.sessions.content("two", ONE.blob) == ONE.data
+        await process.sessions.delete("two")
+        assert place.files() == set()
+
+
+@pytest.mark.spec("D-040", "B-B-118")
+@pytest.mark.parametrize("error", [StoreFull("full"), StoreBroken("broken"), StoreCorrupt("reads otherwise")])
+async def test_if_the_bytes_cannot_be_kept_nothing_is_written(place: OutsidePlace, error: Exception) -> None:
+    class Failing(DirectoryBlobs):
+        failing = True
+
+        async def put(self, digest: str, data: bytes) -> None:
+            if Failing.failing:
+                raise error
+            await super().put(digest, data)
+
+    place.blobs_class = Failing
+    async with place.process() as process:
+        await process.sessions.send("s", "hello", submission="m")
+        before = await process.everything()
+        for content in (ONE, ["and", ONE]):
+            with pytest.raises(type(error)):
+                await process.sessions.send("s", content, submission="k")
+            with pytest.raises(type(error)):
+                await process.sessions.send("new", content, submission="k")
+            with pytest.raises(type(error)):
+                await process.sessions.attach("s", ONE)
+        assert await process.everything() == before
+        assert await process.store.load("new") is None
+        assert place.files() == set()
+        Failing.failing = False
+        assert not (await process.sessions.send("s", ONE, submission="k")).duplicate
+
+
+@pytest.mark.spec("D-041", "D-043", "B-B-115")
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_send_that_fails_around_its_commit_leaves_an_orphan_at_most_and_is_sent_again_once(place: OutsidePlace, when: Any) -> None:
+    seen: list[ModelRequest] = []
+    place.faults = (Fault(kind="send", nth=1, when=when),)
+    async with place.process() as process:
+        with pytest.raises(StoreBroken):
+            await process.sessions.send("s", ONE, submission="k", agent="looker")
+        assert (await process.store.load("s") is not None) == (when == "after")
+        # the bytes are there, whole, and no entry has them
+        assert place.files() == {ONE.blob.digest}
+        # nobody refers to them, or somebody does: the sweep knows
+        swept = await outside(process).sweep(grace=0)
+        assert swept == (Swept() if when == "after" else Swept(removed=1, size=SIZE))
+    place.faults = ()
+    async with place.process() as process:
+        assert (await process.run(looking(seen), ONE, session="s", submission="k")).ok
+        assert [message.role for message in await process.sessions.history("s")] == ["user", "assistant"]
+        assert seen[0].content == {ONE.blob.digest: ONE.data}
+        assert await problems_in(process.store) == []
+
+
+async def test_a_refused_commit_takes_its_bytes_back(place: OutsidePlace) -> None:
+    async with place.process() as process:
+        await process.run(looking([]), "hello", session="s")
+        await process.sessions.archive("s")
+        with pytest.raises(perdure.SessionArchived):
+            await process.sessions.send("s", ONE)
+        assert place.files() == set()
+
+
+async def test_a_sweep_cannot_come_between_the_bytes_and_their_commit(place: OutsidePlace) -> None:
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def gate(call: Any, when: str) -> None:
+        if call.kind == "send" and when == "before":
+            arrived.set()
+            await go_on.wait()
+
+    async with place.process() as process, place.process() as sweeper:
+        store = outside(process)
+        assert isinstance(store.inner, FaultStore)
+        store.inner.gate = gate
+        # given an old orphan of the very bytes that somebody sends now
+        await store.outside_store.put(ONE.blob.digest, ONE.data)
+        os.utime(place.blobs_at / ONE.blob.digest[:2] / ONE.blob.digest, ns=(5, 5))
+        sending = asyncio.create_task(process.sessions.send("s", ONE))
+        await arrived.wait()
+        # when another process sweeps before the commit: the pin keeps it, whatever the age
+        assert await outside(sweeper).sweep(grace=0) == Swept(pinned=1)
+        # and so does the age
+        assert await outside(sweeper).sweep(grace=60) == Swept()
+        go_on.set()
+        await sending
+        assert await outside(sweeper).sweep(grace=0) == Swept()
+        assert await sweeper.sessions.content("s", ONE.blob) == ONE.data
+
+
+async def test_a_sender_that_is_cancelled_leaves_no_reference_without_its_bytes(place: OutsidePlace) -> None:
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+
+    async def gate(call: Any, when: str) -> None:
+        if call.kind == "send" and when == "before":
+            arrived.set()
+            await go_on.wait()
+
+    async with place.process() as process:
+        store = outside(process)
+        assert isinstance(store.inner, FaultStore)
+        store.inner.gate = gate
+        sending = asyncio.create_task(process.sessions.send("s", ONE))
+        await arrived.wait()
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        # what began goes on, and its pin with it
+        assert await store.sweep(grace=0) == Swept(pinned=1)
+        go_on.set()
+        while await process.store.load("s") is None:
+            await asyncio.sleep(0.001)
+        assert await process.sessions.content("s", ONE.blob) == ONE.data
+
+
+async def test_vacuum_leaves_no_orphan_and_nothing_half_done(place: OutsidePlace) -> None:
+    async with place.process() as process:
+        await process.run(looking([]), ONE, session="s")
+        await outside(process).outside_store.put(TWO.blob.digest, TWO.data)
+        (place.blobs_at / ONE.blob.digest[:2] / ".put-x").write_bytes(TWO.data)
+        await process.store.vacuum()
+        assert place.files() == {ONE.blob.digest}
+
+
+async def test_a_file_that_cannot_be_removed_fails_no_redaction_and_goes_with_the_next_sweep(place: OutsidePlace) -> None:
+    class Stubborn(DirectoryBlobs):
+        stubborn = True
+
+        async def delete(self, kept: Any) -> bool:
+            if Stubborn.stubborn:
+                raise StoreBroken("read-only")
+            return await super().delete(kept)
+
+    place.blobs_class = Stubborn
+    async with place.process() as process:
+        await process.run(looking([]), ONE, session="s")
+        await process.sessions.redact("s", positions=[0], reason="private")
+        assert place.files() == {ONE.blob.digest}
+        Stubborn.stubborn = False
+        assert await outside(process).sweep(grace=0) == Swept(removed=1, size=SIZE)
+
+
+async def test_an_export_carries_the_bytes_and_an_import_puts_them_where_they_belong(place: OutsidePlace, tmp_path: Path) -> None:
+    async with place.process() as process:
+        await process.run(looking([]), ONE, session="s")
+        await process.sessions.export("s", tmp_path / "s.jsonl")
+    for number, blobs in enumerate((None, DirectoryBlobs(tmp_path / "there"))):
+        async with perdure.open(str(tmp_path / f"{number}.db"), blobs=blobs) as runtime:
+            await runtime.sessions.import_from(tmp_path / "s.jsonl")
+            assert await runtime.sessions.content("s", ONE.blob) == ONE.data
+            assert await problems_in(runtime.store) == []
+    assert {path.name for path in (tmp_path / "there").glob("*/*")} == {ONE.blob.digest}
