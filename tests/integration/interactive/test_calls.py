@@ -208,6 +208,20 @@ async def test_a_question_after_a_restart_is_the_same_question_and_nothing_is_wr
         assert (await transcript(process))[2] == ("tool", ("call-1", "wrote a", False), ("call-2", "saw b", False))
 
 
+@pytest.mark.spec("S2-127")
+async def test_calls_behind_a_question_keep_what_was_decided_about_them_whatever_the_policy_says_after_a_restart(place: Place) -> None:
+    agent = helper(["write"])
+    async with place.process() as process, process.session("s", agent) as handle:
+        await handle.send("go", submission="m-1")
+        request = (await until(handle, ApprovalRequested, after=0))[-1]
+    later = agent.replace(approve={"write": "ask", "look": "deny"})
+    async with place.process() as process, process.session("s", later) as handle:
+        await handle.approve(request.request_id)
+        assert isinstance((await until(handle, after=request.seq))[-1], TurnCompleted)
+        assert (await transcript(process))[2] == ("tool", ("call-1", "wrote a", False), ("call-2", "saw b", False))
+        assert await find_problems(process.store, "s") == []
+
+
 @pytest.mark.spec("S2-128")
 async def test_all_that_a_restart_makes_of_a_session_is_one_commit(place: Place) -> None:
     agent = helper([], WRITE).replace(on_restart="stop")

@@ -537,21 +537,20 @@ async def test_notes_are_provisional_until_the_call_that_uses_them_is_committed(
     def accepts(call: Any) -> bool:
         return call.kind == "commit" and any(entry.kind == "prefix_changed" for entry in call.given.entries)
 
-    died = False
+    lost: list[str] = []
 
     async def gate(call: Any, when: str) -> None:
-        nonlocal died
-        if when == "before" and accepts(call) and not died:
-            died = True
-            assert [entry.kind for entry in call.given.entries] == ["operation_ended", "prefix_changed", "operation_started"]
+        if when == "before" and accepts(call) and not lost:
+            lost.extend(entry.kind for entry in call.given.entries)
             process.faulty.kill()
 
     async with place.process(gate=gate) as process:
         await talk(process, agent, *(f"question {number}" for number in range(5)))
         running = asyncio.create_task(process.run(agent, "question 5", session="s", submission="m-5"))
-        await eventually(lambda: died)
+        await eventually(lambda: lost)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+    assert lost == ["operation_ended", "prefix_changed", "operation_started"]
     place.clock.advance(60_000)
     async with place.process() as process:
         checkpoint = await process.sessions.checkpoint("s")
@@ -737,6 +736,19 @@ class Says(Middleware):
         return self._say("before_model")
 
 
+class SeesRequests(Middleware):
+    """Code whose only say is in the request itself, and that fails where it holds notes while ``broken``."""
+
+    name = "sees"
+
+    def __init__(self) -> None:
+        self.broken = True
+
+    def model_request(self, ctx: HookContext, request: ModelRequest) -> None:
+        if self.broken and any("NOTES" in text for text in texts(request)):
+            raise RuntimeError("broken")
+
+
 @pytest.mark.spec("S2-215")
 async def test_code_that_stops_before_a_compaction_completes_the_turn_with_its_words_and_calls_no_model(place: Place) -> None:
     talker, code = Talker(), Says("before_compaction", Stop("not now"))
@@ -783,6 +795,24 @@ async def test_code_that_fails_behind_a_compaction_leaves_the_context_as_it_was_
     assert texts(talker.answered[-1])[-1] == "question 6"
 
 
+@pytest.mark.spec("S2-209")
+async def test_notes_that_the_code_behind_the_whole_request_does_not_take_are_seen_by_nobody(place: Place) -> None:
+    talker, code = Talker(), SeesRequests()
+    agent = Agent("helper", model=talker.model, middleware=[code])
+    async with place.process() as process:
+        await talk(process, agent, *(f"question {number}" for number in range(5)))
+        failed = await process.run(agent, "question 5", session="s", submission="m-5")
+        assert failed.status == "failed"
+        after = await process.sessions.checkpoint("s")
+        assert (after.epoch, after.compactions, after.compacted) == (0, 0, None)
+        assert len(talker.written) == 1
+        code.broken = False
+        assert (await process.run(agent, "question 6", session="s", submission="m-6")).ok
+        assert (await process.sessions.checkpoint("s")).compactions == 1
+        assert await find_problems(process.store, "s") == []
+
+
+@pytest.mark.spec("S2-204")
 async def test_code_that_sees_the_request_sees_it_behind_the_notes_and_both_are_one_commit(place: Place) -> None:
     seen: list[list[str]] = []
 
@@ -803,9 +833,10 @@ async def test_code_that_sees_the_request_sees_it_behind_the_notes_and_both_are_
         kinds = [entry.kind for entry in await process.sessions.entries("s", after=change.seq - 2, limit=4)]
         assert kinds[1:3] == ["prefix_changed", "operation_started"]
         assert await find_problems(process.store, "s") == []
-        checkpoint = await process.sessions.checkpoint("s")
         # What was said once stays said, though its words are summarised.
-        assert len(checkpoint.once) == 1
+        await talk(process, agent, "one more")
+        assert [entry.kind for entry in await process.sessions.entries("s")].count("note_added") == 1
+        assert len((await process.sessions.checkpoint("s")).once) == 1
     assert seen[-1][0].endswith("NOTES")
     assert texts(talker.answered[-1]) == seen[-1]
     assert sum("mind the step" in text for request in talker.asked[:2] for text in texts(request)) >= 1

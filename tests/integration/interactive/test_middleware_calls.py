@@ -248,6 +248,65 @@ async def test_after_tool_sees_calls_that_really_ran_and_no_others(place: Place)
     ]
 
 
+@pytest.mark.spec("S2-196")
+async def test_hooks_around_calls_run_in_the_order_of_their_declaration_for_each_call(place: Place) -> None:
+    told: list[str] = []
+
+    def noting(name: str) -> Middleware:
+        def permission(ctx: HookContext, call: ApprovalCall) -> Allow:
+            told.append(f"permission {name}")
+            return Allow()
+
+        def before_tool(ctx: HookContext, call: ApprovalCall) -> None:
+            told.append(f"before_tool {name}")
+
+        def after_tool(ctx: HookContext, call: ApprovalCall, response: ToolCallResponse) -> None:
+            told.append(f"after_tool {name} {call.call}")
+
+        return hook(name, permission=permission, before_tool=before_tool, after_tool=after_tool)
+
+    model, _ = counting(asks(PAY, LOOK), Reply("Done."))
+    agent = Agent("a", model=model, tools=[pay, look], approve=["pay"], middleware=[noting("one"), noting("two")])
+    async with place.process() as process:
+        await process.run(agent, "Please.", session="s", submission="m-1")
+        await sound(process)
+    assert told == [
+        *["before_tool one", "before_tool two", "permission one", "permission two", "before_tool one", "before_tool two"],
+        *["after_tool one call-1", "after_tool two call-1", "after_tool one call-2", "after_tool two call-2"],
+    ]
+
+
+@pytest.mark.spec("S2-193")
+async def test_after_tool_does_not_see_a_call_that_its_tool_refused_when_it_was_started(place: Place) -> None:
+    """The tool became another one while a person was asked, and can't take these arguments any more."""
+    seen: list[str] = []
+
+    def after_tool(ctx: HookContext, call: ApprovalCall, response: ToolCallResponse) -> None:
+        seen.append(call.call)
+
+    @tool(name="pay", effect="external")
+    async def pay_in_euros(order: str, euros: int) -> str:
+        """Pay."""
+        ran.append(f"pay {order} {euros}")
+        return f"paid {order}"
+
+    model, _ = counting(asks(PAY, LOOK), Reply("Done."))
+    then = Agent("a", model=model, tools=[pay, look], approve=["pay"], middleware=[hook(after_tool=after_tool)], on_change="any")
+    async with place.process() as process, process.session("s", then) as handle:
+        await handle.send("Please.", submission="m-1")
+        request = (await until(handle, ApprovalRequested, after=0))[-1]
+    async with place.process() as process:
+        await process.sessions.approve("s", request.request_id)
+        await process.recover([then.replace(tools=[pay_in_euros, look])])
+        ended = [entry for entry in await process.sessions.entries("s") if isinstance(entry, OperationEnded) and entry.failure]
+        assert [(entry.operation, entry.attempt, entry.failure and entry.failure.code) for entry in ended] == [
+            ("t2.0.1", 1, "invalid_arguments")
+        ]
+        await sound(process)
+    assert seen == ["call-2"]
+    assert ran == ["look here"]
+
+
 @pytest.mark.spec("S2-203")
 async def test_a_replaced_result_is_what_the_model_reads_and_the_receipt_stays_and_guidance_comes_after(place: Place) -> None:
     def after_tool(ctx: HookContext, call: ApprovalCall, response: ToolCallResponse) -> Replace | None:

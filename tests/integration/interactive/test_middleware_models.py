@@ -503,3 +503,26 @@ async def test_a_command_is_carried_out_beside_a_running_turn(place: Place) -> N
         await until(handle, TurnEnded, after=0)
         assert await transcript(process) == [("user", "hi"), ("assistant", "done")]
         await sound(process)
+
+
+@pytest.mark.spec("S2-204")
+async def test_guidance_of_a_preparation_that_was_rolled_back_is_given_by_the_same_process_the_next_time(place: Place) -> None:
+    given: list[bool] = []
+
+    def second(ctx: HookContext) -> None:
+        if len(given) == 1:
+            raise ValueError("no")
+
+    model, asked = counting(Reply("hello"))
+    first = hook("one", before_model=lambda ctx: given.append(ctx.guide("Only ever once.", once="welcome")))
+    agent = Agent("a", model=model, middleware=[first, hook("two", before_model=second)])
+    async with place.process() as process, process.session("s", agent) as handle:
+        for number in range(3):
+            await handle.send(f"message {number}")
+            await until(handle, after=0, count=number + 1)
+        await sound(process)
+    assert given == [True, True, False]
+    assert [[message.text for message in request.messages if message.text.startswith("[note]")] for request in asked] == [
+        ["[note] Only ever once."],
+        ["[note] Only ever once."],
+    ]

@@ -156,6 +156,36 @@ async def test_a_used_approval_does_not_come_back_to_life(runtime: Runtime) -> N
         await runtime.sessions.approve("s", request.request_id)
 
 
+async def test_an_edited_call_is_guarded_by_what_it_was_edited_to(runtime: Runtime) -> None:
+    charged: list[str] = []
+
+    @tool(effect="external", key=("order",))
+    async def charge(order: str) -> str:
+        """Charge, and lose the line on the first order."""
+        charged.append(order)
+        if order == "A":
+            raise OSError("the line went dead")
+        return "charged"
+
+    def answer(request: ModelRequest) -> Reply:
+        return Reply("ok") if request.step else Reply(tool_calls=[ToolCall("charge", {"order": request.messages[-1].text})])
+
+    agent = Agent(
+        "payer", model=FunctionModel(answer), tools=[charge], approve=lambda call: "ask" if call.arguments["order"] == "B" else "allow"
+    )
+    await runtime.run(agent, "A", session="s")
+    await runtime.sessions.send("s", "B")
+    request = await until(runtime, agent, ApprovalRequested)
+    assert request.match is None
+    await runtime.sessions.approve("s", request.request_id, {"order": "A"})
+    again = await until(runtime, agent, (ApprovalRequested, TurnEnded), after=request.seq)  # type: ignore[arg-type]
+    assert isinstance(again, ApprovalRequested)
+    assert again.match is not None
+    (shown,) = await runtime.sessions.requests("s")
+    assert (shown.request_id, shown.arguments) == (again.request_id, {"order": "A"})
+    assert charged == ["A"]
+
+
 async def test_a_note_reaches_the_model_once_and_stays_in_its_context(runtime: Runtime) -> None:
     asked: list[ModelRequest] = []
     agent = payer(asked)
