@@ -16,6 +16,7 @@ from perdure import (
     Identity,
     Middleware,
     Reply,
+    ResumeRequested,
     SessionChanged,
     SessionNotFound,
     SessionOpened,
@@ -288,6 +289,8 @@ ARGUMENTS: dict[str, Any] = {
     "span": (0, 1),
     "replacement": (),
     "target": io.BytesIO(),
+    "media": perdure.file(b"mine"),
+    "blob": perdure.file(b"mine").blob,
 }
 
 
@@ -300,7 +303,7 @@ def verbs() -> list[str]:
     return [
         name
         for name, verb in inspect.getmembers(Sessions, inspect.iscoroutinefunction)
-        if not name.startswith("_") and names_a_session(inspect.signature(verb))
+        if not name.startswith("_") and name != "import_messages" and names_a_session(inspect.signature(verb))
     ]
 
 
@@ -325,6 +328,17 @@ async def test_to_another_owner_a_session_is_not_there_and_nothing_of_it_is_touc
         assert str(wrong.value).replace("'s'", "'nowhere'") == str(absent.value)
         assert wrong.value.facts == absent.value.facts
         assert await process.everything() == before
+
+
+async def test_a_conversation_is_not_imported_into_another_owners_session(place: Place) -> None:
+    """Its id is taken, and nothing more is told."""
+    async with place.process() as process:
+        await process.sessions.send("s", "secret", submission="m-1", identity=WHOSE)
+        before = await process.everything()
+        with pytest.raises(perdure.SessionExists, match="there is, or was, a session 's'"):
+            await process.sessions.owned_by("eve").import_messages("s", [{"role": "user", "content": "mine"}], source="openai")
+        assert await process.everything() == before
+        assert await process.sessions.owned_by("eve").list() == []
 
 
 async def test_a_handle_and_a_run_of_another_owner_find_no_session(place: Place) -> None:
@@ -360,11 +374,18 @@ async def test_a_handle_and_a_run_of_another_owner_find_no_session(place: Place)
     assert len(asked) == 3
 
 
-async def test_a_session_that_appears_under_another_owner_stays_unseen_by_a_handle_that_waited_for_it(place: Place) -> None:
+@pytest.mark.parametrize("after", [None, 1])
+async def test_a_session_that_appears_under_another_owner_stays_unseen_by_a_handle_that_waited_for_it(
+    place: Place, after: int | None
+) -> None:
     agent = Agent("helper", model=counting(Reply("secret"))[0])
     async with place.process() as process, process.session("s", owner="eve") as handle:
-        events = handle.events()
+        events = handle.events(after=after)
         assert isinstance(await anext(events), SessionOpened)
+        # It has looked for the session, and goes on with what it is told.
+        await process.sessions.owned_by("eve").send("t", "mine")
+        await handle.request_resume("t")
+        assert isinstance(await anext(events), ResumeRequested)
         await process.run(agent, "hello", session="s", owner="ann")
         with pytest.raises(SessionNotFound):
             await anext(events)

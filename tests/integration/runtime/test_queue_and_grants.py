@@ -134,6 +134,17 @@ async def test_a_granted_call_runs_again_without_asking_and_another_one_asks(run
     assert isinstance(asked, ApprovalRequested)
 
 
+async def test_a_grant_with_edited_arguments_is_refused_and_the_request_stays_open(runtime: Runtime) -> None:
+    """A grant is for the call that was shown, so edited arguments can't silently be left out of it."""
+    agent = payer()
+    request = await park(runtime, agent)
+    for decision in ("grant", "deny", "abort"):
+        with pytest.raises(perdure.UsageError, match="approve"):
+            await runtime.sessions.answer("s", request.request_id, decision, arguments={"cents": 1})  # type: ignore[arg-type]
+    assert [item.request_id for item in await runtime.sessions.requests("s")] == [request.request_id]
+    assert await runtime.sessions.grants("s") == ()
+
+
 async def test_a_revoked_grant_asks_again(runtime: Runtime) -> None:
     agent = payer()
     request = await park(runtime, agent)
