@@ -25,6 +25,7 @@ from perdure import (
     tool,
 )
 from perdure.core import checkpoint as checkpoints
+from perdure.runtime import tokens
 from perdure.runtime.about import METADATA_INLINE, METADATA_KEY_LIMIT, METADATA_KEYS, METADATA_LIMIT
 from perdure.runtime.sessions import Sessions
 from perdure.testing import find_problems
@@ -372,6 +373,34 @@ async def test_a_handle_and_a_run_of_another_owner_find_no_session(place: Place)
         with pytest.raises(perdure.UsageError):
             process.sessions.owned_by("eve").owned_by("ann")
     assert len(asked) == 3
+
+
+async def test_a_run_of_another_owner_is_not_told_that_a_turn_is_unfinished(place: Place) -> None:
+    agent = Agent("helper", model=counting(Reply("done"))[0])
+    async with place.process() as process:
+        await process.sessions.send("s", "hello", identity=Identity(owner="ann"))
+        before = await process.everything()
+        with pytest.raises(perdure.TurnUnfinished):
+            await process.run(agent, "more", session="s", owner="ann")
+        with pytest.raises(SessionNotFound):
+            await process.run(agent, "more", session="s", owner="eve")
+        with pytest.raises(SessionNotFound):
+            await anext(process.stream(agent, "more", session="s", owner="eve"))
+        assert await process.everything() == before
+
+
+async def test_what_is_about_all_sessions_is_not_for_one_owner_and_a_token_opens_nobody_elses(place: Place) -> None:
+    async with place.process() as process:
+        await process.sessions.send("s", "secret", identity=WHOSE)
+        before = await process.everything()
+        theirs = process.sessions.owned_by("eve")
+        with pytest.raises(perdure.UsageError, match="reads all sessions"):
+            theirs.consumer("mails")
+        with pytest.raises(perdure.UsageError, match="whose its sessions are"):
+            await theirs.import_from(io.BytesIO())
+        with pytest.raises(SessionNotFound):
+            await theirs.report(tokens.issue(process.store.secret, "s", "t2.0.1", 1), "paid")
+        assert await process.everything() == before
 
 
 @pytest.mark.parametrize("after", [None, 1])

@@ -167,6 +167,41 @@ async def test_a_used_approval_does_not_come_back_to_life(runtime: Runtime) -> N
         await runtime.sessions.approve("s", request.request_id)
 
 
+@pytest.mark.spec("S2-009")
+@pytest.mark.parametrize("decision", ["approve", "grant", "deny"])
+async def test_an_answer_that_is_sent_again_is_the_same_answer_and_not_a_stale_one(runtime: Runtime, decision: Any) -> None:
+    agent = payer()
+    request = await park(runtime, agent)
+    first = await runtime.sessions.answer("s", request.request_id, decision, submission="said")
+    for _ in range(2):
+        again = await runtime.sessions.answer("s", request.request_id, decision, submission="said")
+        assert (again.duplicate, again.arrival) == (True, first.arrival)
+        await runtime.recover([agent])
+    closed = [entry for entry in await runtime.sessions.entries("s") if entry.kind == "request_closed"]
+    assert len(closed) == 1
+
+
+async def test_a_grant_repeats_no_call_whose_outcome_is_unknown(runtime: Runtime) -> None:
+    charged: list[int] = []
+
+    @tool(effect="external")
+    async def pay(cents: int) -> str:
+        """Pay, and lose the line."""
+        charged.append(cents)
+        raise OSError("the line went dead")
+
+    agent = payer().replace(tools=[pay])
+    request = await park(runtime, agent)
+    await runtime.sessions.grant("s", request.request_id)
+    await runtime.recover([agent])
+    await runtime.sessions.send("s", "5", submission="again")
+    before = (await runtime.sessions.info("s")).version
+    asked = await until(runtime, agent, (ApprovalRequested, TurnEnded), after=before)  # type: ignore[arg-type]
+    assert isinstance(asked, ApprovalRequested)
+    assert asked.match is not None
+    assert charged == [5]
+
+
 async def test_an_edited_call_is_guarded_by_what_it_was_edited_to(runtime: Runtime) -> None:
     charged: list[str] = []
 
