@@ -459,14 +459,14 @@ class Runtime:
         if driver is None:
             driver = self._drivers[session_id] = Driver(self, session_id, agent)
             driver.forced = force
-            driver.given_route = route
+            driver.give_route(route)
             driver.interest = 1
             # Its own context: what the caller's context variables say must not reach the turns of others.
             drive = self._drive(driver)
             self._tasks[session_id] = asyncio.create_task(drive, name=f"perdure {session_id}", context=Context())
         else:
             driver.interest += 1
-            driver.given_route = route or driver.given_route
+            driver.give_route(route)
         return driver
 
     def disengage(self, driver: Driver) -> None:
