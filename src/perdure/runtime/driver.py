@@ -299,6 +299,8 @@ class Driver:
         if row.status == "archived":
             raise SessionArchived(f"the session {self.session_id!r} is archived", hint="sessions.revive(…) takes it out again")
         self._known.take_head(head)
+        self.runtime.known(row.no, self.session_id)
+        self._performer.identity, self._performer.turn = self._known.checkpoint.identity, self._known.checkpoint.turn
         await self._read_metadata()
         if row.holder is not None and head.holder_alive and row.holder != self.runtime.runner_id:
             return "elsewhere"

@@ -831,6 +831,9 @@ class Sessions(Transcripts, Branches, Redaction):
             at=begun.at,
         )
         if not isinstance(answer, Created):
+            if self._owner is not None:
+                # Somebody else's session isn't there.
+                await self._head(session_id)
             raise SessionExists(f"there is, or was, a session {session_id!r}", hint="import it under another id")
         return found.instructions
 

@@ -292,6 +292,8 @@ ARGUMENTS: dict[str, Any] = {
     "target": io.BytesIO(),
     "media": perdure.file(b"mine"),
     "blob": perdure.file(b"mine").blob,
+    "messages": [{"role": "user", "content": "hello"}],
+    "source": "openai",
 }
 
 
@@ -304,7 +306,7 @@ def verbs() -> list[str]:
     return [
         name
         for name, verb in inspect.getmembers(Sessions, inspect.iscoroutinefunction)
-        if not name.startswith("_") and name != "import_messages" and names_a_session(inspect.signature(verb))
+        if not name.startswith("_") and names_a_session(inspect.signature(verb))
     ]
 
 
@@ -332,11 +334,10 @@ async def test_to_another_owner_a_session_is_not_there_and_nothing_of_it_is_touc
 
 
 async def test_a_conversation_is_not_imported_into_another_owners_session(place: Place) -> None:
-    """Its id is taken, and nothing more is told."""
     async with place.process() as process:
         await process.sessions.send("s", "secret", submission="m-1", identity=WHOSE)
         before = await process.everything()
-        with pytest.raises(perdure.SessionExists, match="there is, or was, a session 's'"):
+        with pytest.raises(perdure.SessionNotFound, match="there is no session 's'"):
             await process.sessions.owned_by("eve").import_messages("s", [{"role": "user", "content": "mine"}], source="openai")
         assert await process.everything() == before
         assert await process.sessions.owned_by("eve").list() == []
