@@ -144,7 +144,7 @@ async def test_two_commits_and_a_send_are_all_that_a_plain_question_takes() -> N
         (lambda session: session.journal.pop(1), "the journal of version"),
         (
             lambda session: session.journal.__setitem__(2, msgspec.structs.replace(session.journal[2], body=b"{}")),
-            "not the one that was written",
+            "is not what was written",
         ),
         (lambda session: session.journal.__setitem__(2, msgspec.structs.replace(session.journal[2], at=5)), "the chain breaks"),
         (lambda session: setattr(session, "row", msgspec.structs.replace(session.row, status="waiting")), "its status is waiting"),

@@ -14,6 +14,7 @@ from perdure import Agent, Entry, FunctionModel, HookContext, Message, Middlewar
 from perdure.cli.events import as_data
 from perdure.core import commands, entries
 from perdure.core.journal import open_entry
+from perdure.runtime.messages import read_entries
 from perdure.store.base import SessionQuery, Store
 from perdure.testing.sweep import perform
 
@@ -85,7 +86,7 @@ def against(group: str, value: Any) -> list[str]:
 async def journals(store: Store) -> list[dict[str, Any]]:
     found = []
     for row in await store.sessions(SessionQuery(archived=True, limit=1000)):
-        found += [json.loads(json.dumps(as_data(open_entry(item)))) for item in await store.entries(row.no)]
+        found += [json.loads(json.dumps(as_data(open_entry(item)))) for item in await read_entries(store, row.no)]
     return found
 
 
