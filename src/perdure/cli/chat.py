@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ..agent import Agent
 from ..core.entries import Identity, MessageAdded, QueueChanged, TurnEnded, TurnStarted
-from ..core.errors import Refused, SessionNotFound, UsageError
+from ..core.errors import InvalidMessage, Refused, SessionNotFound, UsageError
 from ..core.media import Media
 from ..core.messages import Message, Text, ToolCall, ToolCallResponse
 from ..core.rules.endings import UNKNOWN_AFTER_RESTART, UNKNOWN_LIVE
@@ -160,7 +160,7 @@ class Talk:
         try:
             await handle.send([text, *self.attached] if self.attached else text, submission=submission, **options)
             self.attached.clear()
-        except Refused as error:
+        except (Refused, InvalidMessage) as error:
             self.waiting.pop(submission)
             self._look_free()
             self.screen.note((f"not sent: {error}", "red"))

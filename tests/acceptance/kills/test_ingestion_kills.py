@@ -22,6 +22,9 @@ from .ingesting import PICTURE, POINTS
 PROGRAM = Path(__file__).with_name("ingesting.py")
 DIGEST = canonical.digest(PICTURE)
 
+SELDOM = ("begun", "written", "durable", "after commit 2")
+"""Points beside others that say the same; the long form dies there too."""
+
 
 def start(directory: Path, *point: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "tests.acceptance.kills.ingesting", str(directory), *point], env=os.environ)
@@ -42,7 +45,7 @@ async def looked_at(directory: Path) -> tuple[bool, set[str]]:
 
 
 @pytest.mark.spec("D-040", "D-041", "D-043")
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", [pytest.param(point, marks=pytest.mark.long) if point in SELDOM else point for point in POINTS])
 def test_killed_at_any_point_of_an_ingestion(point: str, tmp_path: Path) -> None:
     # when the process dies there
     killed = start(tmp_path, point)

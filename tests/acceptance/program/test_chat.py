@@ -13,6 +13,8 @@ import pexpect
 import pyte
 import pytest
 
+from tests.integration.media.pictures import png
+
 from .conftest import PATIENCE, Program
 
 SHOP = "agents_here:shop"
@@ -316,6 +318,32 @@ def test_unknown_commands_and_another_agents_session_are_refused_in_words(perdur
     screen.child.send("\x04")
     assert screen.end() == 0
     assert "belongs to the agent 'slow'" in perdure_error(perdure, "chat", SHOP, "--session", "other")
+
+
+def test_a_file_goes_with_the_next_message_and_no_other(perdure: Program, chat: Chat) -> None:
+    (perdure.directory / "cat.png").write_bytes(png())
+    screen = chat(SHOP, "--session", "s")
+    screen.until(prompt)
+    screen.type("/attach no.png")
+    screen.until("No such file")
+    screen.type("/attach cat.png")
+    screen.until("goes with the next message: [cat.png, image/png, ")
+    screen.type("/attach")
+    screen.until("nothing goes with the next message")
+    screen.type("/attach cat.png")
+    screen.type("look")
+    screen.until("done: look")
+    assert "> look [cat.png, image/png, " in screen.text
+    screen.until(prompt)
+    screen.type("and now")
+    screen.until("done: and now")
+    screen.child.send("\x04")
+    assert screen.end() == 0
+    shown = perdure.json("show", "s")
+    parts = [[part["type"] for part in item["parts"]] for turn in shown["turns"] for item in turn["items"] if item["type"] == "message"]
+    assert parts == [["text", "blob"], ["text"]]
+    again = chat(SHOP, "--session", "s")
+    again.until("> look [cat.png, image/png, ")
 
 
 def test_what_the_agent_says_cannot_command_the_terminal(perdure: Program, chat: Chat) -> None:
