@@ -278,7 +278,7 @@ async def test_a_large_result_of_an_async_tool_is_converted_beside_the_loop(size
         threads.append(threading.current_thread())
         return schema.plain(value)
 
-    monkeypatch.setattr(sys.modules["perdure.tools.tool"], "plain", plain)
+    monkeypatch.setattr(sys.modules["perdure.tools.tool"], "kept", plain)
     value = ["x"] * (2_000 if size == "large" else 2)
     assert await run(of(_later(value))) == value
     assert (threads == [threading.current_thread()]) is (size == "small")
@@ -292,7 +292,7 @@ async def test_nothing_stops_the_conversion_of_a_result_that_is_there(monkeypatc
         go_on.wait()
         return schema.plain(value)
 
-    monkeypatch.setattr(sys.modules["perdure.tools.tool"], "plain", plain)
+    monkeypatch.setattr(sys.modules["perdure.tools.tool"], "kept", plain)
     made = of(_later("x" * 100_000))
     running = made.start(CONTEXT, made.check({}))
     await asyncio.to_thread(begun.wait)

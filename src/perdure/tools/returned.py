@@ -39,22 +39,28 @@ def parted(value: Any) -> tuple[Any, tuple[Media, ...]]:
     if isinstance(value, WithMedia):
         return value.response, value.media
     media: list[Media] = []
-    value = _without(value, media)
+    value = _without(value, media, {})
     check_total(media)
     return value, tuple(media)
 
 
-def _without(value: Any, media: list[Media], depth: int = 0) -> Any:
+def _without(value: Any, media: list[Media], seen: dict[int, Any], depth: int = 0) -> Any:
+    """``seen``: what came of lists and objects by identity. Few of them can stand for more than there is time to look at."""
     kind = type(value)
     if isinstance(value, Media):
         media.append(value)
         return described(value.blob)
-    if depth > canonical.MAX_DEPTH:
+    if (kind is not dict and kind is not list and kind is not tuple) or depth > canonical.MAX_DEPTH:
         return value
-    if kind is dict:
-        changed = {name: _without(item, media, depth + 1) for name, item in value.items()}
-        return changed if any(changed[name] is not item for name, item in value.items()) else value
-    if kind is list or kind is tuple:
-        items = [_without(item, media, depth + 1) for item in value]
-        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
-    return value
+    if id(value) not in seen:
+        # What stands in itself is looked at once, and refused by whoever writes it.
+        seen[id(value)] = value
+        if kind is dict:
+            changed: Any = {name: _without(item, media, seen, depth + 1) for name, item in value.items()}
+            same = all(changed[name] is item for name, item in value.items())
+        else:
+            changed = [_without(item, media, seen, depth + 1) for item in value]
+            same = all(new is old for new, old in zip(changed, value, strict=True))
+        if not same:
+            seen[id(value)] = changed
+    return seen[id(value)]

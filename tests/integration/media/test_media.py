@@ -398,3 +398,26 @@ async def test_a_fork_shares_the_picture_with_its_parent(place: Place) -> None:
         assert seen[-1].content == {picture.blob.digest: png(16)}
         assert await process.sessions.content("branch", picture.blob) == png(16)
         assert (await process.row("branch")).root == "s"
+
+
+async def test_a_result_that_holds_one_list_many_times_is_looked_at_once(place: Place) -> None:
+    picture = perdure.image(png(17))
+    inner: list[Any] = [picture, "word"]
+    shared = {"first": inner, "second": inner}
+    bomb: list[Any] = ["x"]
+    for _ in range(60):
+        bomb = [bomb, bomb]
+    round_: list[Any] = [picture]
+    round_ += [round_, round_]
+    seen: list[ModelRequest] = []
+    async with place.process() as process:
+        assert (await process.run(drawing(shared, seen), "draw", session="shared")).ok
+        response = seen[-1].messages[-1].parts[0]
+        assert isinstance(response, ToolCallResponse)
+        assert response.response["first"] == response.response["second"] == [f"[image/png, {len(png(17))} bytes]", "word"]
+        assert response.media == (picture.blob,)
+        for number, endless in enumerate((bomb, round_)):
+            assert (await process.run(drawing(endless, seen), "draw", session=f"s{number}")).ok
+            response = seen[-1].messages[-1].parts[0]
+            assert isinstance(response, ToolCallResponse)
+            assert response.is_error
