@@ -116,13 +116,15 @@ from .models.base import Model, ModelOutput, ModelRequest, ModelSettings, Reason
 from .models.router import Router
 from .models.scripted import FunctionModel, Reply, ScriptedModel
 from .runtime.consumers import Consumer, Projector
+from .runtime.door import Submission
 from .runtime.feed import HookFailed, ResumeRequested, SessionOpened
+from .runtime.infos import Page, SessionInfo
 from .runtime.lines import JsonLines
 from .runtime.media import audio, file, image
 from .runtime.result import Result
 from .runtime.runtime import Runtime, open  # noqa: A004
 from .runtime.session import Session
-from .runtime.sessions import Page, SessionInfo, Sessions, Submission
+from .runtime.sessions import Sessions
 from .store.blobs import BlobStore, DirectoryBlobs
 from .tools.context import ToolContext
 from .tools.policy import Allow, ApprovalCall, Ask, Deny

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..agent import Agent
 from ..core.errors import UnknownAgent, UsageError
-from ..runtime.sessions import SessionInfo
+from ..runtime.infos import SessionInfo
 from .output import keep_results
 
 __all__ = ["ad_hoc", "belongs", "load"]

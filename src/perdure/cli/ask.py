@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from ..runtime.sessions import Request
+from ..runtime.requests import Request
 from .hints import command
 from .screen import Screen
 from .text import moment, value

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from ..core.errors import StaleRequest, UsageError
-from ..runtime.sessions import Request
+from ..runtime.requests import Request
 from .exits import OK
 from .hints import command
 from .live import decided

@@ -10,9 +10,9 @@ from ..agent import Agent
 from ..core.entries import Identity, TurnEnded
 from ..core.errors import SessionNotFound, TurnUnfinished, UsageError
 from ..runtime.content import Input
+from ..runtime.infos import SessionInfo
 from ..runtime.result import Result
 from ..runtime.runtime import Runtime
-from ..runtime.sessions import SessionInfo
 from .agents import ad_hoc, belongs, load
 from .exits import FAILED, INTERRUPTED, OK, WAITING, failure_code
 from .follow import Follower, Left, Parked

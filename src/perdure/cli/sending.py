@@ -9,8 +9,8 @@ from typing import Any
 
 from ..core.entries import SubmissionRefused
 from ..core.errors import SubmissionRejected
+from ..runtime.door import Submission
 from ..runtime.runtime import Runtime
-from ..runtime.sessions import Submission
 from .hints import command, resume_command
 from .screen import Screen
 

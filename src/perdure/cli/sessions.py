@@ -8,7 +8,7 @@ import sys
 from datetime import datetime
 
 from ..core.errors import UsageError
-from ..runtime.sessions import SessionInfo
+from ..runtime.infos import SessionInfo
 from .exits import OK
 from .opening import opened
 from .screen import Screen, columns

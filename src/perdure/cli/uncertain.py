@@ -6,8 +6,8 @@ import argparse
 import asyncio
 
 from ..core.errors import StaleRequest, UsageError
+from ..runtime.requests import Uncertain
 from ..runtime.runtime import Runtime
-from ..runtime.sessions import Uncertain
 from .decide import json_argument
 from .exits import OK
 from .hints import command

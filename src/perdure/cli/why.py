@@ -14,8 +14,8 @@ from ..core.checkpoint import Checkpoint, phase
 from ..core.entries import OperationStarted
 from ..core.errors import SessionNotFound
 from ..core.messages import text_of
+from ..runtime.requests import Request
 from ..runtime.runtime import Runtime
-from ..runtime.sessions import Request
 from ..store.base import InboxRow, Loaded
 from .ask import commands_for, explain
 from .exits import OK

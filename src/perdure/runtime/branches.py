@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -16,19 +15,16 @@ from ..core.entries import Forked, OperationEnded, SessionCreated, TurnEnded
 from ..core.errors import InvalidSpan, SessionArchived, SessionBusy, SessionExists, SessionNotFound, StoreCorrupt, UsageError
 from ..core.journal import open_entry
 from ..core.layout import Layout, Piece
-from ..core.messages import Part
 from ..core.transcript import Transcript, check_cut, check_replacement, check_span
 from ..store.base import Catalogue, Created, IdTaken, Loaded, NewSession, NoSession, SessionRow
 from .about import check_about, check_labels, check_text, check_title
+from .arguments import Arguments
 from .batch import seal_all
 from .edits import Written, kept, written
 from .lineage import Beyond, Lineage
 from .messages import Messages, read_entries
 from .names import check_id, check_limit, submission_id
-from .transcripts import REASON_LIMIT, check_end, revision_of, role_at
-
-if TYPE_CHECKING:
-    from .runtime import Runtime
+from .transcripts import REASON_LIMIT, Transcripts, check_end, revision_of, role_at
 
 __all__ = ["Branch", "Branches", "Effect", "Fork"]
 
@@ -78,14 +74,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     shown: bool
 
 
-class Branches:
+class Branches(Transcripts, Arguments):
     """The part of `Sessions` that is about forks."""
-
-    _runtime: Runtime
-    _head: Callable[[str], Awaitable[Loaded]]
-    _check_blobs: Callable[[str, tuple[Part, ...]], Awaitable[None]]
-    _transcript: Callable[[Loaded], Awaitable[tuple[Messages, Transcript]]]
-    _called_with: Callable[[Loaded, OperationEnded, dict[int, Any]], Awaitable[Any]]
 
     async def fork(
         self,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -31,20 +31,16 @@ from ..core.journal import open_entry
 from ..core.messages import Part, StoredPart, text_of
 from ..core.redaction import aside, redacted_row, without_content, without_quote
 from ..core.reports import Redact
-from ..core.transcript import Transcript, check_span
+from ..core.transcript import check_span
 from ..store.audit import Auditable
 from ..store.base import InboxRow, Loaded
 from .about import check_text
 from .batch import Batch
-from .context import Fetch, resolve_parts
+from .context import resolve_parts
 from .control import decode_row
-from .messages import PAGE, Messages
+from .messages import PAGE
 from .names import conflict, submission_id
-from .transcripts import ATTEMPTS, REASON_LIMIT, check_idle
-
-if TYPE_CHECKING:
-    from ..store.base import SessionRow
-    from .runtime import Runtime
+from .transcripts import ATTEMPTS, REASON_LIMIT, Transcripts, check_idle
 
 __all__ = ["Redaction", "Removed"]
 
@@ -68,14 +64,8 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
     duplicate: bool = False
 
 
-class Redaction:
+class Redaction(Transcripts):
     """The part of `Sessions` that removes content."""
-
-    _runtime: Runtime
-    _head: Callable[[str], Awaitable[Loaded]]
-    _fetcher: Callable[[SessionRow], Fetch]
-    _transcript: Callable[[Loaded], Awaitable[tuple[Messages, Transcript]]]
-    commit_edit: Callable[[Loaded, Batch, Any], Awaitable[bool]]
 
     async def redact(
         self,

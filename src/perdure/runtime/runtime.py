@@ -40,11 +40,13 @@ from .consumers import Project, Projector
 from .content import Input
 from .driver import Driver
 from .feed import Event, Feed, Watch
+from .names import check_id
 from .perform import LONGEST_SECONDS
 from .result import Result, result_of
 from .runners import Heartbeat
+from .sending import check_deliver
 from .session import Session
-from .sessions import Sessions, check_deliver, check_id
+from .sessions import Sessions
 from .stores import store_at
 
 __all__ = ["Runtime", "open"]

@@ -15,9 +15,11 @@ from ..core.journal import open_entry
 from ..core.messages import Message, Source
 from .calls import misfit
 from .content import Input
+from .door import Submission
 from .feed import Event, ResumeRequested, SessionOpened, Watch
 from .messages import read_entries
-from .sessions import Request, Submission, put_away
+from .requests import Request
+from .scope import put_away
 
 if TYPE_CHECKING:
     from .driver import Driver

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -24,20 +24,18 @@ from ..core.errors import (
     UnknownRevision,
     UsageError,
 )
-from ..core.messages import Message, Part
+from ..core.messages import Message
 from ..core.reports import EditTranscript
 from ..core.rules.transcripts import check_expected
 from ..core.transcript import EMPTY, Transcript, chained, check_cut, check_replacement, check_span
 from ..store.base import Committed, Loaded
 from .about import check_text
+from .attachments import Attachments
 from .batch import Batch, parked, receipt_row
 from .edits import Written, kept, written
 from .lineage import Lineage
 from .messages import Messages
 from .names import check_limit, conflict, submission_id
-
-if TYPE_CHECKING:
-    from .runtime import Runtime
 
 __all__ = ["Edit", "Hunk", "Revision", "Revisions", "Transcripts"]
 
@@ -98,12 +96,8 @@ class Hunk(msgspec.Struct, frozen=True, kw_only=True):
     new: tuple[Message, ...]
 
 
-class Transcripts:
+class Transcripts(Attachments):
     """The part of `Sessions` that is about transcripts."""
-
-    _runtime: Runtime
-    _head: Callable[[str], Awaitable[Loaded]]
-    _check_blobs: Callable[[str, tuple[Part, ...]], Awaitable[None]]
 
     # ------------------------------------------------------------------------------------------------------------- reading
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perdure import Agent, ApprovalRequested, TurnEnded
-from perdure.runtime.sessions import Request
+from perdure.runtime.requests import Request
 from perdure.testing.faults import Fault, ProcessDied
 
 from ..interactive.acting import Place, Process

@@ -1,0 +1,162 @@
+"""How a command comes to its session: applied by its sender where nobody holds that, else left in the inbox."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..core import checkpoint as checkpoints
+from ..core import commands
+from ..core.checkpoint import Checkpoint
+from ..core.commands import Answer, Archive, Command, Compact, EditMessage, Interrupt, PostMessage, ReportResult, Revive, RunCommand
+from ..core.entries import SubmissionRefused
+from ..core.errors import InvalidMessage, QueueFull, StaleRequest, UsageError
+from ..core.reports import TimePassed
+from ..core.rules.requests import check_decision
+from ..store.base import AlreadyThere, Committed, Conflict, InboxRow, Loaded, NewSession, NoSession, QueueIsFull, Send, StoredBlob
+from .about import check_text
+from .batch import Batch, parked, receipt_row
+from .control import is_control, promote_steers, take_control
+from .ledger import Ledger
+from .names import check_id, conflict
+from .scope import Scope, missing, put_away
+
+__all__ = ["NOTE_LIMIT", "Door", "Submission", "checked"]
+
+NOTE_LIMIT = 32 * 1024
+"""The longest note (bytes)."""
+
+COMMAND_LIMIT = 900 * 1024
+"""The longest body of a command: the entry that takes it up holds little more, and is limited as well (bytes)."""
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A durable submission. ``arrival`` counts the session's submissions; ``duplicate``: it was there before."""
+
+    id: str
+    arrival: int
+    duplicate: bool
+
+
+class Door(Scope):
+    """The part of `Sessions` that takes commands."""
+
+    async def _send(
+        self,
+        session_id: str,
+        command: Command,
+        *,
+        not_before: int | None = None,
+        create: NewSession | None = None,
+        blobs: tuple[StoredBlob, ...] = (),
+    ) -> Submission:
+        check_id(session_id, "a session id")
+        store, body = self._runtime.store, commands.encode(command)
+        answer = await store.send(
+            Send(
+                session_id=session_id,
+                submission_id=command.submission,
+                kind=command.kind,
+                at=self._runtime.clock.now() if create is None else create.entries[0].at,
+                not_before=not_before,
+                actor=command.actor,
+                digest=commands.digest_of(command.kind, body),
+                body=body,
+                urgent=command.kind not in (PostMessage.kind, Compact.kind),
+                owner=self._owner,
+                blobs=blobs,
+                create=create,
+            )
+        )
+        match answer:
+            case Conflict():
+                raise conflict(command)
+            case QueueIsFull():
+                raise QueueFull(
+                    f"{answer.pending} submissions wait in {session_id!r}", hint="let it work, or start another session", limit="pending"
+                )
+            case NoSession(archived=True):
+                raise put_away(session_id)
+            case NoSession():
+                raise missing(session_id, deleted=answer.deleted)
+        self._runtime.notice(session_id, sure=True)
+        return Submission(id=answer.row.submission_id, arrival=answer.row.arrival, duplicate=answer.duplicate)
+
+    async def _control(self, session_id: str, command: Command) -> Submission:
+        """Apply a command at once where nobody holds the session, else leave it to the holder."""
+        command = checked(command)
+        for _ in range(5):
+            head = await self._head(session_id)
+            row, now = head.row, max(self._runtime.clock.now(), head.now)
+            earlier = await self._runtime.store.submission(row.no, command.submission)
+            if earlier is not None:
+                if earlier.digest != commands.digest(command):
+                    raise conflict(command)
+                return Submission(id=earlier.submission_id, arrival=earlier.arrival, duplicate=True)
+            if row.status == "archived" and not isinstance(command, ReportResult):
+                raise put_away(session_id)
+            checkpoint = checkpoints.decode(row.checkpoint)
+            if isinstance(command, Answer):
+                _check_answer(checkpoint, command, now)
+            waiting = await self._runtime.store.inbox(row.no)
+            own_code = isinstance(command, RunCommand)
+            if own_code or row.holder is not None or row.status in ("stuck", "halted") or any(map(is_control, waiting)):
+                return await self._send(session_id, command)
+            if (applied := await self._apply(head, checkpoint, command, waiting, now)) is not None:
+                return applied
+        return await self._send(session_id, command)
+
+    async def _apply(self, head: Loaded, checkpoint: Checkpoint, command: Command, waiting: list[InboxRow], now: int) -> Submission | None:
+        """The sender's own commit. None: somebody was faster."""
+        command = msgspec.structs.replace(command, at=now)
+        batch = Batch(head, checkpoint, now=now)
+        ledger = Ledger(self._runtime.store, head.row.no)
+        if isinstance(command, ReportResult):
+            await ledger.load()
+        # What ran out of time before was over when this came.
+        batch.apply(TimePassed(at=now))
+        await take_control(batch, ledger, waiting, command)
+        if checkpoint.archived and any(isinstance(entry, SubmissionRefused) for entry in batch.entries):
+            raise put_away(head.row.session_id)
+        seq = batch.consumed[command.submission]
+        arrival = head.row.inbox_head + 1
+        row = receipt_row(command, arrival=arrival, at=now, seq=seq)
+        batch.consumed.pop(command.submission)
+        batch.settled.pop(command.submission, None)
+        promote_steers(batch, waiting)
+        left = [item for item in waiting if item.submission_id not in batch.consumed]
+        status, wake_at = parked(batch.checkpoint, left, now)
+        commit = batch.commit(holder=None, inbox_head=head.row.inbox_head, status=status, wake_at=wake_at, received=(row,))
+        answer = await self._runtime.store.commit(commit)
+        match answer:
+            case Committed():
+                self._runtime.committed_elsewhere(head.row.session_id, batch)
+                return Submission(id=command.submission, arrival=arrival, duplicate=False)
+            case AlreadyThere():
+                return Submission(id=command.submission, arrival=answer.row.arrival, duplicate=True)
+            case _:
+                return None
+
+
+def checked(command: Command) -> Command:
+    """A command that can be kept, and taken up by whoever reads it. Raises `UsageError` or `InvalidMessage`."""
+    check_id(command.submission, "a submission id")
+    check_text(command.actor, "actor")
+    if isinstance(command, Interrupt | Answer | Archive | Revive):
+        check_text(command.reason, "reason", NOTE_LIMIT)
+    command, body = commands.checked(command)
+    size = 0 if isinstance(command, ReportResult) else len(body)
+    if size > COMMAND_LIMIT:
+        told = InvalidMessage if isinstance(command, PostMessage | EditMessage) else UsageError
+        raise told(f"a submission of kind {command.kind!r} with {size} bytes is too long", hint=f"at most {COMMAND_LIMIT} bytes are taken")
+    return command
+
+
+def _check_answer(checkpoint: Checkpoint, command: Answer, now: int) -> None:
+    """Raises what the stored checkpoint has to say against an answer."""
+    asked = next((item for item in checkpoint.requests if item.request == command.request_id), None)
+    if asked is None:
+        raise StaleRequest(f"request {command.request_id} is not open", hint="`perdure show` lists what was asked and answered")
+    if 0 < asked.deadline <= now:
+        # Whoever looks at the session next closes it; its wake_at is that deadline.
+        raise StaleRequest(f"request {command.request_id} ran out of time", hint=f"its deadline says {asked.default!r}")
+    check_decision(asked, command)

@@ -1,0 +1,151 @@
+"""Sessions put away, destroyed, and taken elsewhere and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
+
+from ..core import checkpoint as checkpoints
+from ..core.commands import Archive, Revive
+from ..core.draft import Draft
+from ..core.entries import Foreign, Identity
+from ..core.errors import InvalidTranscript, SessionExists, UsageError
+from ..core.messages import Text, title_of
+from ..core.transcript import check_replacement
+from ..store.base import Created
+from .about import check_text
+from .archive import put_away_or_back
+from .batch import seal_all
+from .deleting import delete
+from .door import Submission, checked
+from .edits import kept, written
+from .foreign import Foreigner
+from .foreign import read as read_foreign
+from .names import check_id, submission_id
+from .perform import stored_media
+from .sending import Sending
+
+if TYPE_CHECKING:
+    from .portable import Exported, Imported, Target
+
+__all__ = ["Keeping"]
+
+
+class Keeping(Sending):
+    """The part of `Sessions` that is about whole sessions."""
+
+    async def archive(self, session_id: str, *, reason: str = "", submission: str | None = None, actor: str = "") -> Submission:
+        """Put a session away: no list shows it, nothing runs in it and nothing can be sent to it; its history can be read. One commit.
+
+        A running session is taken from its holder: calls in flight are uncertain and the turn is aborted; what waits in the inbox is
+        refused. Results that come later are still taken. Raises `SessionArchived` if it is archived, and `SessionNotFound`.
+        """
+        command = Archive(reason=reason, submission=submission_id(submission), actor=actor)
+        checked(command)
+        return await self._put_away_or_back(session_id, command)
+
+    async def revive(self, session_id: str, *, reason: str = "", submission: str | None = None, actor: str = "") -> Submission:
+        """Take a session out of the archive. One commit. Raises `NothingChanged` if it is not archived, and `SessionNotFound`."""
+        command = Revive(reason=reason, submission=submission_id(submission), actor=actor)
+        checked(command)
+        return await self._put_away_or_back(session_id, command)
+
+    async def _put_away_or_back(self, session_id: str, command: Archive | Revive) -> Submission:
+        row, duplicate = await put_away_or_back(self._runtime, partial(self._head, session_id), command)
+        return Submission(id=row.submission_id, arrival=row.arrival, duplicate=duplicate)
+
+    async def delete(self, session_id: str, *, tree: bool = False) -> None:
+        """Destroy a session's content, for ever. Whoever works on it is fenced off; its id can't be used again.
+
+        If others were forked from it, it is hidden and loses what none of them can reach; the rest goes with the last of them. With
+        ``tree`` everything that was forked from it is deleted too. Raises `SessionNotFound`, also if it was deleted before.
+        """
+        for name in await delete(self._runtime.store, (await self._head(session_id)).row, tree=tree):
+            self._runtime.notice(name, sure=True)
+
+    async def export(self, session_id: str, target: Target, *, tree: bool = False) -> Exported:
+        """Write a session, or with ``tree`` all sessions of its tree, into one file of JSON lines: a path, or a binary stream.
+
+        A path is replaced whole or not at all. Nothing changes in the store. Raises `SessionBusy` while somebody works on it or an attempt
+        is open, `SessionNotFound`, and `UsageError` for a fork without its tree.
+        """
+        # Few programs need it, and it needs much.
+        from .portable import export, rows_of
+
+        await self._head(session_id)
+        return await export(self._runtime.store, partial(rows_of, self._runtime.store, session_id, tree=tree), target)
+
+    async def import_from(self, source: Target, *, session_id: str | None = None) -> Imported:
+        """Take in what `export` wrote: verified, and then kept whole or not at all; equal to what was exported, to the byte.
+
+        Under another ``session_id`` the history is the same and its hash chain a new one; a last entry, `Foreign`, holds the old one.
+        Raises `ImportRefused` for a file that is not whole, `SessionExists`, `FormatUnknown` and `NewerRules`.
+        """
+        from .portable import import_file
+
+        if session_id is not None:
+            check_id(session_id, "a session id")
+        if self._owner is not None:
+            raise UsageError("a file says itself whose its sessions are", hint="import it without an owner")
+        imported = await import_file(self._runtime.store, source, session_id)
+        for name in imported.sessions:
+            self._runtime.notice(name, sure=True)
+        return imported
+
+    async def import_messages(
+        self,
+        session_id: str,
+        messages: Sequence[Any],
+        *,
+        source: Foreigner,
+        agent: str = "",
+        identity: Identity | None = None,
+        labels: dict[str, str] | None = None,
+        title: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        actor: str = "",
+    ) -> str:
+        """Begin a session with a conversation that another system kept.
+
+        It is a list as OpenAI's Chat Completions or Anthropic's Messages API takes it. The session's entry `Foreign` says where it comes
+        from; images in it become content of the session. Returns the instructions that stood among the messages, which are the agent's
+        here. Whole or not at all. Raises `InvalidTranscript` for what is no conversation, and `SessionExists`.
+        """
+        check_id(session_id, "a session id")
+        if source not in get_args(Foreigner):
+            raise UsageError(f"source={source!r:.40} is unknown", hint='"openai" or "anthropic"')
+        if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
+            raise UsageError("messages= is a list", hint="as json.load gives it")
+        found = read_foreign(source, messages)
+        checked = written(found.messages)
+        check_replacement("", checked, "")
+        if not checked:
+            raise InvalidTranscript("there is no message in it", hint="a new session needs none: send to it")
+        _, entries, aside = kept(checked)
+        first = next((part.content for part in checked[0].parts if isinstance(part, Text)), "")
+        new = self._new_session(session_id, agent, identity, labels, title if title is not None else title_of((Text(first),)), metadata)
+        begun = checkpoints.decode(new.checkpoint)
+        draft = Draft(begun)
+        draft.write(Foreign(source=source, messages=len(entries), actor=check_text(actor, "actor")), begun.at)
+        for entry in entries:
+            draft.write(entry, begun.at)
+        answer = await self._runtime.store.create(
+            session_id,
+            msgspec.structs.replace(
+                new,
+                entries=(*new.entries, *seal_all(draft.entries, chain=new.entries[-1].chain, session_id=session_id)),
+                checkpoint=checkpoints.encode(draft.checkpoint),
+                catalogue=msgspec.structs.replace(new.catalogue, status="idle"),
+                blobs=(*new.blobs, *stored_media(found.media), *aside),
+            ),
+            at=begun.at,
+        )
+        if not isinstance(answer, Created):
+            if self._owner is not None:
+                # Somebody else's session isn't there.
+                await self._head(session_id)
+            raise SessionExists(f"there is, or was, a session {session_id!r}", hint="import it under another id")
+        return found.instructions

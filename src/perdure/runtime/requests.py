@@ -1,0 +1,219 @@
+"""What only the outside can tell: answers to requests, results, and what became of effects."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, get_args
+
+import msgspec
+
+from ..core import canonical
+from ..core import checkpoint as checkpoints
+from ..core.checkpoint import Grant
+from ..core.commands import Answer, ReportResult, RevokeGrant
+from ..core.effects import tool_of
+from ..core.entries import Decision, RequestOpened
+from ..core.errors import LimitExceeded, UsageError
+from ..core.journal import open_entry
+from ..core.messages import ToolCall
+from ..tools.returned import parted
+from . import tokens
+from .about import check_text
+from .arguments import Arguments
+from .door import NOTE_LIMIT, Door, Submission
+from .ledger import Ledger
+from .messages import read_entries
+from .names import check_id, submission_id
+from .perform import OUTPUT_LIMIT, stored_media
+
+__all__ = ["Request", "Requests", "Uncertain"]
+
+RESULT_LIMIT = OUTPUT_LIMIT - 64 * 1024
+"""The longest reported result: with its call's id and name it must be a response that can be kept (bytes)."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """An open request as a person needs to see it, arguments included."""
+
+    request_id: str
+    kind: str
+    operation: str
+    name: str
+    arguments: Any
+    deadline: int
+    default: str
+    entry: RequestOpened
+
+
+class Uncertain(msgspec.Struct, frozen=True, kw_only=True):
+    """An effect whose outcome nobody knows yet."""
+
+    session_id: str
+    operation: str
+    attempt: int
+    name: str
+    arguments: Any
+    at: int
+    request_id: str = ""
+
+
+class Requests(Door, Arguments):
+    """The part of `Sessions` that is about requests and uncertain effects."""
+
+    async def requests(self, session_id: str) -> list[Request]:
+        """The session's open requests, with the arguments that a person has to judge."""
+        head = await self._head(session_id)
+        turn = checkpoints.decode(head.row.checkpoint).turn
+        waiting = {item.request: item for item in turn.requests} if turn is not None else {}
+        if turn is None or not waiting:
+            return []
+        rows = await read_entries(self._runtime.store, head.row.no, after=turn.answer, kinds=("request_opened",))
+        calls = await self._calls(head, turn.answer)
+        found: dict[str, Request] = {}
+        for entry in map(open_entry, rows):
+            assert isinstance(entry, RequestOpened)
+            item = waiting.get(entry.request_id)
+            if item is not None and entry.operation == item.id:
+                found[entry.request_id] = Request(
+                    request_id=entry.request_id,
+                    kind="uncertain" if item.status == "asking" else "approval",
+                    operation=item.id,
+                    name=item.plan.name,
+                    arguments=await self._arguments(head, calls, item),
+                    deadline=entry.deadline,
+                    default=entry.default,
+                    entry=entry,
+                )
+        return list(found.values())
+
+    async def answer(
+        self,
+        session_id: str,
+        request_id: str,
+        decision: Decision,
+        *,
+        arguments: dict[str, Any] | None = None,
+        reason: str = "",
+        result: Any = None,
+        is_error: bool = False,
+        submission: str | None = None,
+        actor: str = "",
+    ) -> Submission:
+        """Close an open request. Durable when this returns; the first answer wins.
+
+        Raises `StaleRequest` where the stored state already says that the request is closed, and `SubmissionRejected` for a decision that
+        doesn't go with its kind: nothing is written then. A later loser is refused in the journal. Whether edited ``arguments`` fit the
+        tool is known only where the agent is: a handle with one checks them (`Session.answer`); else a call that can't take them ends with
+        an error that the model reads, and nothing runs.
+        """
+        if arguments is not None:
+            if not isinstance(arguments, dict) or decision != "approve":
+                raise UsageError("edited arguments are one JSON object, and go with the decision to approve", hint='{"order": "A-1"}')
+            arguments = canonical.check(arguments, "arguments")
+        if decision != "settle" and (result is not None or is_error):
+            raise UsageError("a result goes with the decision to settle", hint='decision="settle"')
+        if decision not in get_args(Decision):
+            raise UsageError(f"{decision!r} is no decision", hint="approve, grant, deny, abort, settle or retry")
+        command = Answer(
+            request_id=request_id,
+            decision=decision,
+            arguments=arguments,
+            reason=reason,
+            result=canonical.check(result, "result"),
+            is_error=is_error,
+            submission=submission or f"answer:{request_id}:{uuid.uuid4().hex}",
+            actor=actor,
+        )
+        return await self._control(session_id, command)
+
+    async def approve(self, session_id: str, request_id: str, arguments: dict[str, Any] | None = None, **options: Any) -> Submission:
+        """Let a call run, with other arguments if they are given."""
+        return await self.answer(session_id, request_id, "approve", arguments=arguments, **options)
+
+    async def deny(self, session_id: str, request_id: str, reason: str = "", **options: Any) -> Submission:
+        """Refuse a call; the model reads the reason."""
+        return await self.answer(session_id, request_id, "deny", reason=reason, **options)
+
+    async def settle(self, session_id: str, request_id: str, result: Any = None, *, is_error: bool = False, **options: Any) -> Submission:
+        """Say what became of a call whose outcome is unknown."""
+        return await self.answer(session_id, request_id, "settle", result=result, is_error=is_error, **options)
+
+    async def grant(self, session_id: str, request_id: str, **options: Any) -> Submission:
+        """Let a call run, and this very call again whenever the model asks for it in this session."""
+        return await self.answer(session_id, request_id, "grant", **options)
+
+    async def grants(self, session_id: str) -> tuple[Grant, ...]:
+        """The calls that may run without asking."""
+        return (await self.checkpoint(session_id)).grants
+
+    async def revoke(self, session_id: str, grant: str, *, submission: str | None = None, actor: str = "") -> Submission:
+        """Ask again about a call that was granted. Refused, in the journal, if there is no such grant."""
+        check_id(grant, "a grant")
+        return await self._control(session_id, RevokeGrant(grant=grant, submission=submission_id(submission), actor=actor))
+
+    async def uncertain(self, session_id: str) -> list[Uncertain]:
+        """The session's effects whose outcome is unknown, those that a person is asked about included."""
+        head = await self._head(session_id)
+        answers: dict[int, dict[str, ToolCall]] = {}
+        found: list[Uncertain] = []
+        ledger = Ledger(self._runtime.store, head.row.no)
+        await ledger.load()
+        for row in ledger.unsettled:
+            receipt = await ledger.receipt(row.seq)
+            found.append(
+                Uncertain(
+                    session_id=session_id,
+                    operation=receipt.operation,
+                    attempt=receipt.attempt,
+                    name=tool_of(row.effect_key),
+                    arguments=await self._called_with(head, receipt, answers),
+                    at=receipt.at,
+                )
+            )
+        turn = checkpoints.decode(head.row.checkpoint).turn
+        waiting = [item for item in turn.operations if item.status in ("asking", "unknown")] if turn is not None else []
+        calls = await self._calls(head, turn.answer) if turn is not None and waiting else {}
+        for item in waiting:
+            found.append(
+                Uncertain(
+                    session_id=session_id,
+                    operation=item.id,
+                    attempt=item.attempt,
+                    name=item.plan.name,
+                    arguments=await self._arguments(head, calls, item),
+                    at=head.row.updated,
+                    request_id=item.request,
+                )
+            )
+        return found
+
+    async def report(self, token: str, result: Any = None, *, is_error: bool = False, actor: str = "") -> Submission:
+        """The result of one attempt, from whoever holds its callback token. Sending it twice is sending it once."""
+        session_id, operation, attempt = tokens.read(self._runtime.store.secret, check_text(token, "the callback token", NOTE_LIMIT))
+        return await self.report_attempt(session_id, operation, attempt, result, is_error, actor)
+
+    async def report_attempt(
+        self, session_id: str, operation: str, attempt: int, result: Any, is_error: bool, actor: str = ""
+    ) -> Submission:
+        """What one attempt came to, known to somebody who ran it or asked. It settles an effect that was reported as uncertain.
+
+        Raises `LimitExceeded` for a result that is too long. Media in it are stored before.
+        """
+        result, media = parted(result)
+        result = canonical.check(result, "result")
+        if (size := len(canonical.encode(result))) > RESULT_LIMIT:
+            raise LimitExceeded(f"a result of {size} bytes; at most {RESULT_LIMIT} are kept", hint="report a reference", limit="output")
+        command = ReportResult(
+            operation=operation,
+            attempt=attempt,
+            result=result,
+            is_error=is_error,
+            media=tuple(item.blob for item in media),
+            submission=f"result:{operation}#{attempt}",
+            actor=actor,
+        )
+        if media:
+            root = (await self._head(session_id)).row.root
+            for blob in stored_media(media):
+                await self._runtime.store.put_blob(root, blob)
+        return await self._control(session_id, command)

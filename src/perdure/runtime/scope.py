@@ -1,0 +1,77 @@
+"""Whose sessions somebody sees: an owner's, or everybody's."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..core import checkpoint as checkpoints
+from ..core.checkpoint import Checkpoint
+from ..core.entries import Entry, Identity
+from ..core.errors import SessionArchived, SessionNotFound, UsageError
+from ..core.journal import open_entry
+from ..store.base import Loaded, SessionRow
+from .about import check_identity
+from .context import Fetch, stored_content
+from .messages import read_entries
+from .names import check_id
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+__all__ = ["Scope", "missing", "put_away"]
+
+
+class Scope:
+    """The part of `Sessions` that finds them."""
+
+    def __init__(self, runtime: Runtime, owner: str | None = None) -> None:
+        self._runtime = runtime
+        self._owner = owner
+
+    async def _head(self, session_id: str) -> Loaded:
+        check_id(session_id, "a session id")
+        head = await self._runtime.store.load(session_id)
+        if head is None:
+            # Whose it was is not known any more, so that only who may see all is told.
+            raise missing(session_id, deleted=self._owner is None and await self._runtime.store.buried(session_id))
+        return self._mine(head)
+
+    def _mine(self, head: Loaded) -> Loaded:
+        if self._owner not in (None, head.row.owner):
+            raise missing(head.row.session_id, deleted=False)
+        return head
+
+    async def number(self, session_id: str) -> int | None:
+        """The store's number of a session, None if it isn't there yet. Raises `SessionNotFound` if it is another's, or was deleted."""
+        head = await self._runtime.store.load(check_id(session_id, "a session id"))
+        return None if head is None else self._mine(head).row.no
+
+    async def checkpoint(self, session_id: str) -> Checkpoint:
+        """The fold of the session's journal. Raises `SessionNotFound`, `NewerRules`."""
+        return checkpoints.decode((await self._head(session_id)).row.checkpoint)
+
+    def new_identity(self, identity: Identity | None) -> Identity:
+        """Whose a session is that begins here. Raises `UsageError` for an identity of another owner than the one these are for."""
+        if identity is None:
+            return Identity() if self._owner is None else Identity(owner=self._owner)
+        if self._owner not in (None, check_identity(identity).owner):
+            raise UsageError(f"identity.owner is {identity.owner!r}, and owner= is {self._owner!r}", hint="they mean the same")
+        return identity
+
+    async def _entry(self, head: Loaded, seq: int) -> Entry | None:
+        rows = await read_entries(self._runtime.store, head.row.no, after=seq - 1, before=seq + 1)
+        return open_entry(rows[0]) if rows else None
+
+    def _fetcher(self, row: SessionRow) -> Fetch:
+        return partial(stored_content, self._runtime.store, row.root)
+
+
+def missing(session_id: str, *, deleted: bool) -> SessionNotFound:
+    if deleted:
+        return SessionNotFound(f"the session {session_id!r} was deleted", hint="its id can't be used again")
+    return SessionNotFound(f"there is no session {session_id!r}", hint="`perdure sessions` lists them")
+
+
+def put_away(session_id: str) -> SessionArchived:
+    return SessionArchived(f"the session {session_id!r} is archived", hint="its history can be read; sessions.revive(…) takes it out again")
