@@ -50,7 +50,7 @@ def chat(arguments: argparse.Namespace) -> int:
 async def _chat(arguments: argparse.Namespace, agent: Agent) -> int:
     session_id: str | None = arguments.session or uuid.uuid4().hex[:12]
     screen = Screen()
-    code = OK
+    code, talked = OK, True
     async with AsyncExitStack() as stack:
         begin = _on_a_terminal(stack) if screen.interactive and screen.live else partial(Talk, screen=screen)
         runtime = await stack.enter_async_context(opened(arguments, create=True))
@@ -59,9 +59,11 @@ async def _chat(arguments: argparse.Namespace, agent: Agent) -> int:
                 arguments.session = session_id
                 await check_agent(runtime, session_id, agent)
                 session_id = await begin(runtime, session_id, agent, arguments).run()
+                talked = await runtime.store.load(arguments.session) is not None
         except Left as left:
             code = left.code
-    screen.note((f"the session is kept: --session {arguments.session}", "dim"))
+    if talked:
+        screen.note((f"the session is kept: --session {arguments.session}", "dim"))
     return code
 
 
@@ -150,8 +152,8 @@ class Talk:
         """Do what a line says."""
         await self.send(handle, line)
 
-    async def send(self, handle: Session, text: str, **options: Any) -> None:
-        """Send a message, and say so if it can't be."""
+    async def send(self, handle: Session, text: str, **options: Any) -> str | None:
+        """Send a message and return its submission; None, and a line that says why, if it can't be sent."""
         self.follower.interrupted = False
         submission = uuid.uuid4().hex
         self.follower.own.add(submission)
@@ -164,6 +166,8 @@ class Talk:
             self.waiting.pop(submission)
             self._look_free()
             self.screen.note((f"not sent: {error}", "red"))
+            return None
+        return submission
 
     async def show_earlier(self) -> None:
         """The end of what was said before."""

@@ -42,5 +42,11 @@ def route(arguments: argparse.Namespace) -> int:
 async def _route(arguments: argparse.Namespace) -> int:
     async with opened(arguments) as runtime:
         sent = await runtime.sessions.select_route(arguments.session, arguments.route, actor=arguments.actor)
-        await confirm(runtime, arguments, sent, f"the model is {arguments.route} from the next turn on", route=arguments.route)
+        await confirm(
+            runtime,
+            arguments,
+            sent,
+            f"the next turn asks for the model {arguments.route}; whether its agent has that shows when it runs",
+            route=arguments.route,
+        )
     return OK

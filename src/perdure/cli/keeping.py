@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ..core.errors import UsageError
 from .exits import OK
 from .opening import opened
 from .screen import Screen
 from .sending import confirm
+from .text import counted
 
 __all__ = ["archive", "delete", "export", "import_", "revive"]
 
@@ -63,6 +66,16 @@ async def _delete(arguments: argparse.Namespace) -> int:
     return OK
 
 
+@contextmanager
+def _file(name: str | None) -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UsageError(f"{name!r} can't be used: {error.strerror}", hint="name a file that can") from error
+
+
 def export(arguments: argparse.Namespace) -> int:
     """Write a session into a file."""
     return asyncio.run(_export(arguments))
@@ -71,10 +84,16 @@ def export(arguments: argparse.Namespace) -> int:
 async def _export(arguments: argparse.Namespace) -> int:
     async with opened(arguments) as runtime:
         target = sys.stdout.buffer if arguments.output is None else arguments.output
-        told = await runtime.sessions.export(arguments.session, target, tree=arguments.tree)
+        with _file(arguments.output):
+            told = await runtime.sessions.export(arguments.session, target, tree=arguments.tree)
     sys.stdout.flush()
-    counts = f"{told.entries} entries, {told.submissions} submissions, {told.effects} effects, {told.blobs} contents"
-    print(f"{len(told.sessions)} session{'s' * (len(told.sessions) != 1)}: {counts}", file=sys.stderr)
+    facts = (
+        counted(told.entries, "entry", "entries"),
+        counted(told.submissions, "submission"),
+        counted(told.effects, "effect"),
+        f"{counted(told.blobs, 'piece')} of content",
+    )
+    print(f"{counted(len(told.sessions), 'session')}: {', '.join(facts)}", file=sys.stderr)
     return OK
 
 
@@ -87,7 +106,8 @@ async def _import(arguments: argparse.Namespace) -> int:
     screen = Screen(as_json=arguments.json)
     source = sys.stdin.buffer if arguments.file == "-" else arguments.file
     async with opened(arguments, create=True) as runtime:
-        told = await runtime.sessions.import_from(source, session_id=arguments.session)
+        with _file(arguments.file):
+            told = await runtime.sessions.import_from(source, session_id=arguments.session)
     if arguments.json:
         screen.json({"sessions": list(told.sessions), "entries": told.entries})
     else:

@@ -61,7 +61,18 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if list(argv[:1]) == ["demo"]:
         # The demonstration reads its own options.
         return argparse.Namespace(handler="demo:run", rest=list(argv[1:]))
-    return parser.parse_args(argv)
+    return _in_any_order(parser, commands.choices, list(argv))
+
+
+def _in_any_order(parser: argparse.ArgumentParser, known: Any, argv: list[str]) -> argparse.Namespace:
+    """Parse a command whose options stand before, between or behind its words, as people write them."""
+    place = 2 if argv[:1] == ["--db"] else 1 if argv and argv[0].startswith("--db=") else 0
+    if len(argv) <= place or argv[place] not in known:
+        return parser.parse_args(argv)
+    before = parser.parse_args([*argv[:place], "verify"])
+    begun = argparse.Namespace(command=argv[place], db=before.db)
+    parsed: argparse.Namespace = known[argv[place]].parse_intermixed_args(argv[place + 1 :], begun)
+    return parsed
 
 
 def _running(command: Any) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from ..core.errors import PerdureError
+from ..core.errors import PerdureError, SessionNotFound
 from ..core.messages import Message, ToolCallResponse
 from ..runtime.media import file
 from ..runtime.session import Session
@@ -42,6 +42,9 @@ async def carry_out(talk: TypedTalk, handle: Session, line: str) -> None:
         return
     try:
         await command.run(talk, handle, rest.strip())
+    except SessionNotFound as error:
+        begun = await talk.runtime.store.load(talk.session_id) is not None
+        talk.tell(str(error) if begun or name == "resume" else "the session begins with your first message", "red" if begun else "dim")
     except PerdureError as error:
         talk.tell(str(error), "red")
 
@@ -91,7 +94,9 @@ async def _model(talk: TypedTalk, handle: Session, rest: str) -> None:
     if rest:
         await handle.select_route(rest, actor=talk.actor)
         return
-    selected = (await talk.runtime.sessions.checkpoint(talk.session_id)).route or router.default
+    known = await talk.runtime.store.load(talk.session_id) is not None
+    selected = (await talk.runtime.sessions.checkpoint(talk.session_id)).route if known else ""
+    selected = selected or router.default
     for name in router.names:
         mark = "*" if name == selected or len(router.names) == 1 else " "
         talk.screen.note((f"{mark} ", "green"), name)

@@ -10,10 +10,11 @@ from contextlib import aclosing
 from typing import IO, Any, cast
 
 from ..agent import Agent
-from ..core.entries import OperationEnded
+from ..core.entries import MessageAdded, OperationEnded
 from ..core.errors import PerdureError
 from ..core.messages import Reasoning, text_of
 from ..models.base import ReasoningDelta, TextDelta
+from ..runtime.feed import Event
 from ..runtime.runtime import Runtime
 from ..runtime.session import Session
 from .chat import Talk, check_agent
@@ -110,6 +111,7 @@ class TypedTalk(Talk):
         terminal.too_late = lambda line: self.tell("the question is gone; that was not sent", "yellow")
         self.follower.idle_interrupt = lambda: self.tell("Ctrl-D leaves")
         self._known: list[str] = []
+        self._queued: set[str] = set()
 
     @property
     def actor(self) -> str:
@@ -130,6 +132,10 @@ class TypedTalk(Talk):
         self.terminal.remember(text_of(message.parts) for message in messages if message.role == "user" and not message.author)
         self._known = [info.session_id for info in await self.runtime.sessions.list(limit=50, agent=self.agent.name)]
 
+    def _say_what_goes_on(self) -> None:
+        if self.follower.turn is not None:
+            self.tell("leaving: what runs is cut off, and the turn goes on with whoever resumes it", "yellow")
+
     async def lines(self, watching: asyncio.Future[Any]) -> AsyncGenerator[str, None]:
         """What the person types, at any time."""
         async with aclosing(self.terminal.lines()) as typed:
@@ -137,6 +143,7 @@ class TypedTalk(Talk):
                 try:
                     line = await self.first(anext(typed), watching)
                 except StopAsyncIteration:
+                    self._say_what_goes_on()
                     return
                 yield line
 
@@ -147,17 +154,27 @@ class TypedTalk(Talk):
             return
         await self.send(handle, line[1:] if line.startswith("//") else line)
 
-    async def send(self, handle: Session, text: str, **options: Any) -> None:
+    async def send(self, handle: Session, text: str, **options: Any) -> str | None:
         """Send a message, and show it with how it will be delivered."""
         how = {"steer": " (joins the turn)"}.get(options.get("deliver", ""), " (queued)") if self.follower.turn is not None else ""
         files = "".join(f" {attached(item.name, item.mime_type, len(item.data))}" for item in self.attached)
         self.screen.note(("> ", "bold cyan"), text, (files, "cyan"), (how, "dim"))
-        await super().send(handle, text, **options)
+        submission = await super().send(handle, text, **options)
+        if how and submission is not None:
+            self._queued.add(submission)
+        return submission
 
     async def change_to(self, session_id: str) -> None:
         """Go on with another session of this agent."""
         await check_agent(self.runtime, session_id, self.agent, must_exist=True)
         self.next_session = session_id
+
+    def _saw(self, event: Event) -> bool:
+        if isinstance(event, MessageAdded) and event.role == "user" and event.submission in self._queued:
+            # It was typed a while ago, and may have been changed since.
+            self._queued.discard(event.submission)
+            self.screen.note(("> ", "bold cyan"), text_of(event.parts))
+        return super()._saw(event)
 
     def leave(self) -> None:
         """End the conversation as Ctrl-D does."""

@@ -49,6 +49,7 @@ async def _run(arguments: argparse.Namespace) -> int:
             "phase": phase(checkpoint),
             "holder": await _holder(runtime, head),
             "turn": _turn(checkpoint),
+            "route": checkpoint.route,
             "operations": await _operations(runtime, head, checkpoint),
             "requests": [_request(item, head, arguments.db) for item in requests],
             "queue": [_queued(row) for row in queue],
@@ -132,6 +133,8 @@ def _next(facts: dict[str, Any], head: Loaded, db: str) -> list[str]:
     session_id = head.row.session_id
     resume = resume_command(db, session_id)
     holder = facts["holder"]
+    if head.row.status == "archived":
+        return [f"it is archived: it can be read, and nothing runs in it; `{command(db, 'revive', session_id)}` takes it out again"]
     if head.row.status == "stuck":
         return [f"its processes died {head.row.claims} times without progress; once you know why: `{resume} --force`"]
     if holder is not None and holder["alive"]:
@@ -151,7 +154,8 @@ def _next(facts: dict[str, Any], head: Loaded, db: str) -> list[str]:
     if facts["queue"]:
         later = min((item["not_before"] or 0 for item in facts["queue"]), default=0)
         when = f", not before {moment(later)}" if later > head.now else ""
-        return [f"somebody has to take up what waits{when}: `{resume}`, a worker, or whoever has it open"]
+        model = f"; the model {facts['route']!r} is to answer, which the agent must have" if facts["route"] else ""
+        return [f"somebody has to take up what waits{when}: `{resume}`, a worker, or whoever has it open{model}"]
     return [f'nothing is to be done; a message moves it: `{command(db, "send", session_id)} "…"`']
 
 
@@ -172,7 +176,7 @@ def _show(screen: Screen, facts: dict[str, Any], requests: list[Request]) -> Non
         words = {
             "started": f"runs{begun}" if holder is not None and holder["alive"] else f"was running{begun}",
             "planned": "is planned",
-            "ready": f"failed and is tried again{' at ' + moment(item['not_before']) if item['not_before'] else ''}",
+            "ready": f"was cut off or failed, and is tried again{' at ' + moment(item['not_before']) if item['not_before'] else ''}",
             "unknown": "was interrupted; its tool is asked what became of it",
             "asking": "was interrupted, and only a person can say what became of it",
         }[item["status"]]

@@ -167,6 +167,8 @@ def test_messages_queue_steer_and_are_taken_back_while_a_turn_runs(perdure: Prog
     perdure.go()
     screen.until("done: by the way")
     screen.until("done: and then that")
+    # What was queued is shown again when its turn begins, as it was sent.
+    screen.until(lambda text: re.search(r"^> and then that$", text, re.M))
     seen = screen.until(prompt)
     assert "done: never this" not in seen
     assert [entry["change"] for entry in events(perdure) if entry["kind"] == "queue_changed"] == ["withdrawn", "edited"]
@@ -296,6 +298,18 @@ def test_a_turn_that_was_cut_off_goes_on_while_one_types(perdure: Program, chat:
     screen.until("done: and then?")
     screen.child.send("\x04")
     assert screen.end() == 0
+
+
+def test_before_the_first_message_commands_say_that_nothing_has_begun(perdure: Program, chat: Chat, slow: str) -> None:
+    screen = chat(slow)
+    screen.until(prompt)
+    screen.type("/model")
+    screen.until("* one")
+    screen.type("/why")
+    screen.until("the session begins with your first message")
+    screen.child.send("\x04")
+    assert screen.end() == 0
+    assert "is kept" not in screen.text
 
 
 def test_unknown_commands_and_another_agents_session_are_refused_in_words(perdure: Program, chat: Chat, slow: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -136,3 +138,30 @@ def test_help_and_version_are_there(perdure: Program) -> None:
     for command in ("run", "chat", "sessions", "show", "why", "resume", "approve", "uncertain", "events", "verify", "demo"):
         assert f"    {command}" in told
     assert "exit codes" in told
+
+
+def test_options_may_stand_anywhere_between_the_words_of_a_command(perdure: Program) -> None:
+    assert perdure("--db", "other.db", "run", SHOP, "--session", "s", "hello") == "done: hello\n"
+    assert perdure("note", "--actor", "ben", "s", "--db", "other.db", "by the way").startswith("✓")
+    assert perdure("fork", "s", "--at", "1", "--db", "other.db", "another way", "--id", "branch")
+
+
+def test_a_file_that_can_not_be_used_is_named_in_a_sentence(perdure: Program) -> None:
+    perdure("import", "nowhere.jsonl", code=2)
+    assert "'nowhere.jsonl' can't be used: No such file" in perdure.errors
+    perdure("run", SHOP, "hello", "--session", "s")
+    perdure("export", "s", "--output", "/nowhere/s.jsonl", code=2)
+    assert "'/nowhere/s.jsonl' can't be used" in perdure.errors
+
+
+def test_an_archived_session_says_what_takes_it_out(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    perdure("archive", "s")
+    assert "`perdure revive s` takes it out again" in perdure("why", "s")
+
+
+def test_the_package_can_be_run_as_a_module(perdure: Program) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "perdure", "--version"], capture_output=True, text=True, check=True, env=perdure.environment
+    )
+    assert ended.stdout.startswith("perdure ")
