@@ -24,6 +24,12 @@ def rejected_digest(said: str, actor: str) -> str:
     return canonical.short_digest(said, actor)
 
 
+def began(identity: str) -> int:
+    """The seq of the entry that a turn began with, by the id of the turn or of an operation in it; 0 for what is no such id."""
+    digits = identity[1:].split(".", 1)[0]
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else 0
+
+
 def once_key(extension: str, key: str) -> str:
     """What a session remembers of guidance that is given once."""
     return canonical.short_digest(extension, key)[:16]

@@ -17,7 +17,8 @@ __all__ = [
     "METADATA_KEYS",
     "METADATA_KEY_LIMIT",
     "METADATA_LIMIT",
-    "WORDS_LIMIT",
+    "NAME_LIMIT",
+    "REASON_LIMIT",
     "check_about",
     "check_identity",
     "check_labels",
@@ -28,8 +29,11 @@ __all__ = [
     "read_metadata",
 ]
 
-WORDS_LIMIT = 1024
+NAME_LIMIT = 1024
 """The longest name of somebody who acts or writes (bytes)."""
+
+REASON_LIMIT = 32 * 1024
+"""The longest reason that somebody gives (bytes)."""
 
 METADATA_LIMIT = 256 * 1024
 """The most that a session's metadata may have (bytes of its canonical form)."""
@@ -44,7 +48,7 @@ METADATA_INLINE = 2 * 1024
 """Metadata that is longer stands in the blob store, so that the checkpoint stays small (bytes)."""
 
 
-def check_text(value: Any, what: str, limit: int = WORDS_LIMIT) -> str:
+def check_text(value: Any, what: str, limit: int = NAME_LIMIT) -> str:
     """Plain text of at most ``limit`` bytes. Raises `UsageError`."""
     if not isinstance(value, str):
         raise UsageError(f"{what} must be text, not {type(value).__name__}")

@@ -9,12 +9,13 @@ from ..core import checkpoint as checkpoints
 from ..core import commands
 from ..core.commands import Archive, ReportResult, Revive
 from ..core.entries import Archived, Failure, Revived
-from ..core.errors import LimitExceeded, SessionBusy, StoreCorrupt, SubmissionConflict
+from ..core.errors import LimitExceeded, SessionBusy, StoreCorrupt
 from ..core.rules.archive import PUT_AWAY
 from ..store.base import AlreadyThere, Claim, Committed, InboxRow, Loaded
-from .batch import Batch, parked
+from .batch import Batch, parked, receipt_row
 from .control import decode_row, take_control
 from .ledger import Ledger
+from .names import conflict
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -69,24 +70,10 @@ async def _decided(runtime: Runtime, head: Loaded, command: Archive | Revive) ->
             batch.refuse(row, PUT_AWAY)
     written = batch.apply(type(command)(reason=command.reason, submission=command.submission, actor=command.actor, at=now))
     seq = next(entry.seq for entry in written if isinstance(entry, Archived | Revived))
-    received = InboxRow(
-        submission_id=command.submission,
-        arrival=head.row.inbox_head + 1,
-        kind=command.kind,
-        at=now,
-        not_before=None,
-        actor=command.actor,
-        digest=commands.digest(command),
-        body=None,
-        consumed_seq=seq,
-        settled_seq=seq,
-    )
-    return batch, received
+    return batch, receipt_row(command, arrival=head.row.inbox_head + 1, at=now, seq=seq)
 
 
 def _again(earlier: InboxRow, command: Archive | Revive) -> tuple[InboxRow, bool]:
     if earlier.digest != commands.digest(command):
-        raise SubmissionConflict(
-            f"the submission {command.submission!r} was used before with another content", hint="a new wish needs a new submission id"
-        )
+        raise conflict(command)
     return earlier, True

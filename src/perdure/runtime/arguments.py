@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..core import ids
 from ..core.checkpoint import Operation
 from ..core.entries import MessageAdded, OperationEnded, OperationPlanned, RequestClosed
 from ..core.journal import open_entry
@@ -34,7 +35,7 @@ class Arguments(Scope):
 
     async def _called_with(self, head: Loaded, receipt: OperationEnded, answers: dict[int, dict[str, ToolCall]]) -> Any:
         """The arguments behind a receipt: those of the answer before it, or of who approved the call. ``answers`` are known already."""
-        store, no, turn = self._runtime.store, head.row.no, int(receipt.operation[1:].split(".", 1)[0])
+        store, no, turn = self._runtime.store, head.row.no, ids.began(receipt.operation)
         before, answer = receipt.seq, None
         while answer is None:
             rows = await read_entries(store, no, after=turn, before=before, kinds=("message",), newest_first=True, limit=4)

@@ -17,7 +17,11 @@ from ..core.errors import Refused
 from ..core.journal import SALT_BYTES, Sealed, seal
 from ..store.base import Catalogue, Claim, Commit, Edited, EffectRow, InboxRow, Loaded, SessionStatus, StoredBlob
 
-__all__ = ["Batch", "parked", "receipt_row", "seal_all"]
+__all__ = ["ATTEMPTS", "Batch", "parked", "receipt_row", "seal_all"]
+
+
+ATTEMPTS = 5
+"""How often a sender decides anew because somebody else's commit was faster."""
 
 
 def seal_all(entries: list[Entry], *, chain: bytes, session_id: str) -> tuple[Sealed, ...]:

@@ -8,23 +8,25 @@ import msgspec
 from msgspec.structs import replace
 
 from ..core import checkpoint as checkpoints
+from ..core import ids
 from ..core.checkpoint import Checkpoint, phase
 from ..core.draft import Draft
 from ..core.effects import tool_of
-from ..core.entries import Forked, OperationEnded, SessionCreated, TurnEnded
-from ..core.errors import InvalidSpan, SessionArchived, SessionBusy, SessionExists, SessionNotFound, StoreCorrupt, UsageError
+from ..core.entries import TERMINALS, Forked, OperationEnded, SessionCreated, TurnEnded
+from ..core.errors import InvalidSpan, SessionBusy, SessionExists, SessionNotFound, StoreCorrupt, UsageError
 from ..core.journal import open_entry
 from ..core.layout import Layout, Piece
 from ..core.transcript import Transcript, check_cut, check_replacement, check_span
 from ..store.base import Catalogue, Created, IdTaken, Loaded, NewSession, NoSession, SessionRow
-from .about import check_about, check_labels, check_text, check_title
+from .about import REASON_LIMIT, check_about, check_labels, check_text, check_title
 from .arguments import Arguments
 from .batch import seal_all
 from .edits import Written, kept, written
 from .lineage import Beyond, Lineage
 from .messages import Messages, read_entries
 from .names import check_id, check_limit, submission_id
-from .transcripts import REASON_LIMIT, Transcripts, check_end, revision_of, role_at
+from .scope import missing, put_away
+from .transcripts import Transcripts, check_end, revision_of, role_at
 
 __all__ = ["Branch", "Branches", "Effect", "Fork"]
 
@@ -110,7 +112,7 @@ class Branches(Transcripts, Arguments):
         if session_id is not None and (known := await self._runtime.store.load(name)) is not None:
             return await self._known_fork(known, session, at, replacement)
         if head.row.status == "archived":
-            raise SessionArchived(f"the session {session!r} is archived", hint="its history can be read; revive it to fork it")
+            raise put_away(session)
         if running and not while_running:
             raise SessionBusy(f"a turn runs in {session!r}", hint="wait for its end, or fork what is committed: while_running=True")
         new = () if replacement is None else written(replacement)
@@ -184,7 +186,7 @@ class Branches(Transcripts, Arguments):
                 raise SessionNotFound(f"the session {session!r} was deleted", hint="what is gone can't be forked")
             case IdTaken():
                 if answer.deleted or (known := await self._runtime.store.load(name)) is None:
-                    raise SessionNotFound(f"the session {name!r} was deleted", hint="its id can't be used again")
+                    raise missing(name, deleted=True)
                 return await self._known_fork(known, session, at, replacement)
 
     async def _cut(
@@ -206,11 +208,9 @@ class Branches(Transcripts, Arguments):
 
     async def _end_of(self, head: Loaded, turn: str) -> int:
         """The entry that ended a turn."""
-        began = turn[1:] if isinstance(turn, str) and turn[:1] == "t" else ""
-        store, no = self._runtime.store, head.row.no
-        if began.isdecimal() and 0 < int(began) <= head.row.version:
-            kinds = tuple(kind.kind for kind in TurnEnded.__subclasses__())
-            for row in await read_entries(store, no, after=int(began), kinds=kinds, limit=1):
+        began = ids.began(turn) if isinstance(turn, str) else 0
+        if 0 < began <= head.row.version:
+            for row in await read_entries(self._runtime.store, head.row.no, after=began, kinds=TERMINALS, limit=1):
                 ended = open_entry(row)
                 if isinstance(ended, TurnEnded) and ended.turn == turn:
                     return ended.seq

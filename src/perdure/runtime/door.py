@@ -13,17 +13,14 @@ from ..core.errors import InvalidMessage, QueueFull, StaleRequest, UsageError
 from ..core.reports import TimePassed
 from ..core.rules.requests import check_decision
 from ..store.base import AlreadyThere, Committed, Conflict, InboxRow, Loaded, NewSession, NoSession, QueueIsFull, Send, StoredBlob
-from .about import check_text
-from .batch import Batch, parked, receipt_row
+from .about import REASON_LIMIT, check_text
+from .batch import ATTEMPTS, Batch, parked, receipt_row
 from .control import is_control, promote_steers, take_control
 from .ledger import Ledger
 from .names import check_id, conflict
 from .scope import Scope, missing, put_away
 
-__all__ = ["NOTE_LIMIT", "Door", "Submission", "checked"]
-
-NOTE_LIMIT = 32 * 1024
-"""The longest note (bytes)."""
+__all__ = ["Door", "Submission", "checked"]
 
 COMMAND_LIMIT = 900 * 1024
 """The longest body of a command: the entry that takes it up holds little more, and is limited as well (bytes)."""
@@ -84,7 +81,7 @@ class Door(Scope):
     async def _control(self, session_id: str, command: Command) -> Submission:
         """Apply a command at once where nobody holds the session, else leave it to the holder."""
         command = checked(command)
-        for _ in range(5):
+        for _ in range(ATTEMPTS):
             head = await self._head(session_id)
             row, now = head.row, max(self._runtime.clock.now(), head.now)
             earlier = await self._runtime.store.submission(row.no, command.submission)
@@ -142,7 +139,7 @@ def checked(command: Command) -> Command:
     check_id(command.submission, "a submission id")
     check_text(command.actor, "actor")
     if isinstance(command, Interrupt | Answer | Archive | Revive):
-        check_text(command.reason, "reason", NOTE_LIMIT)
+        check_text(command.reason, "reason", REASON_LIMIT)
     command, body = commands.checked(command)
     size = 0 if isinstance(command, ReportResult) else len(body)
     if size > COMMAND_LIMIT:

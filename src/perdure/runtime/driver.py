@@ -18,7 +18,7 @@ from ..agent.definition import describe
 from ..core.checkpoint import Operation, Turn, phase
 from ..core.commands import Interrupt, PostMessage
 from ..core.entries import Failure, Metadata, SessionChanged, TurnEnded, TurnEnding
-from ..core.errors import Fenced, LimitExceeded, SessionArchived, SessionNotFound, SessionStuck
+from ..core.errors import Fenced, LimitExceeded, SessionStuck
 from ..core.reports import AttemptEnded, Fail
 from ..models.base import Delta
 from ..models.router import Router
@@ -30,6 +30,7 @@ from .control import decode_row, is_control
 from .hooks import Hooks
 from .known import Known, is_due
 from .perform import Outcome, Performer
+from .scope import missing, put_away
 from .steps import Steps
 from .turns import INBOX_RETRIES, Turns, middleware_error
 from .work import Work
@@ -292,12 +293,12 @@ class Driver:
         """Read the session. None: there is something to do, and it is free."""
         head = await self.store.load(self.session_id)
         if head is None and await self.store.buried(self.session_id):
-            raise SessionNotFound(f"the session {self.session_id!r} was deleted", hint="its id can't be used again")
+            raise missing(self.session_id, deleted=True)
         if head is None:
             return "parked"
         row = head.row
         if row.status == "archived":
-            raise SessionArchived(f"the session {self.session_id!r} is archived", hint="sessions.revive(…) takes it out again")
+            raise put_away(self.session_id)
         self._known.take_head(head)
         self.runtime.known(row.no, self.session_id)
         self._performer.identity, self._performer.turn = self._known.checkpoint.identity, self._known.checkpoint.turn

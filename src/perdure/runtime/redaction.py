@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ..core import checkpoint as checkpoints
-from ..core import commands
+from ..core import commands, ids
 from ..core.checkpoint import Checkpoint
 from ..core.commands import Command, EditMessage, RedactContent, ReportResult
 from ..core.context import notes_in
@@ -34,13 +34,13 @@ from ..core.reports import Redact
 from ..core.transcript import check_span
 from ..store.audit import Auditable
 from ..store.base import InboxRow, Loaded
-from .about import check_text
-from .batch import Batch
+from .about import REASON_LIMIT, check_text
+from .batch import ATTEMPTS, Batch
 from .context import resolve_parts
 from .control import decode_row
 from .messages import PAGE
 from .names import conflict, submission_id
-from .transcripts import ATTEMPTS, REASON_LIMIT, Transcripts, check_idle
+from .transcripts import Transcripts, check_idle
 
 __all__ = ["Redaction", "Removed"]
 
@@ -106,7 +106,7 @@ class Redaction(Transcripts):
                 return await self._known(head, command, earlier)
             batch = Batch(head, checkpoint, now=command.at)
             unreachable = await self._redact(head, checkpoint, batch, command)
-            if await self.commit_edit(head, batch, command):
+            if await self._commit_edit(head, batch, command):
                 redacted = batch.entries[0]
                 assert isinstance(redacted, Redacted)
                 return Removed(
@@ -194,7 +194,7 @@ class Redaction(Transcripts):
         operations = {entry.operation for entry in found.values() if isinstance(entry, OperationEnded | EffectSettled)}
         # The arguments of the calls that an answer asked for may have been edited before they ran.
         steps = {operation.rsplit(".", 1)[0] for operation in operations if operation.endswith(".0")}
-        after = min((int(operation[1:].split(".", 1)[0]) for operation in operations), default=0)
+        after = min(map(ids.began, operations), default=0)
         while operations:
             rows = await self._runtime.store.entries(head.row.no, after=after, kinds=FOLLOWED, limit=PAGE)
             for row in rows:

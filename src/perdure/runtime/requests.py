@@ -20,7 +20,7 @@ from ..tools.returned import parted
 from . import tokens
 from .about import check_text
 from .arguments import Arguments
-from .door import NOTE_LIMIT, Door, Submission
+from .door import Door, Submission
 from .ledger import Ledger
 from .messages import read_entries
 from .names import check_id, submission_id
@@ -189,7 +189,7 @@ class Requests(Door, Arguments):
 
     async def report(self, token: str, result: Any = None, *, is_error: bool = False, actor: str = "") -> Submission:
         """The result of one attempt, from whoever holds its callback token. Sending it twice is sending it once."""
-        session_id, operation, attempt = tokens.read(self._runtime.store.secret, check_text(token, "the callback token", NOTE_LIMIT))
+        session_id, operation, attempt = tokens.read(self._runtime.store.secret, check_text(token, "the callback token", tokens.LIMIT))
         return await self.report_attempt(session_id, operation, attempt, result, is_error, actor)
 
     async def report_attempt(

@@ -20,11 +20,14 @@ from .attachments import Attachments
 from .batch import seal_all
 from .content import Input, content_of
 from .context import resolve_parts
-from .door import NOTE_LIMIT, Submission, checked
+from .door import Submission, checked
 from .infos import Infos
 from .names import check_id, submission_id
 
-__all__ = ["Sending", "check_deliver"]
+__all__ = ["NOTE_LIMIT", "Sending", "check_deliver"]
+
+NOTE_LIMIT = 32 * 1024
+"""The longest note, and the longest arguments of a middleware's command (bytes)."""
 
 DELIVERIES: tuple[Deliver, ...] = ("turn", "queue", "steer")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..core import canonical
+from ..core import canonical, ids
 from ..core.commands import Interrupt, RunCommand, SelectRoute
 from ..core.entries import TERMINALS, Entry, MessageAdded, OperationEnded, QueueChanged, SubmissionRefused, TurnEnded, TurnStarted
 from ..core.errors import SessionArchived, SubmissionRejected, UsageError
@@ -15,13 +15,14 @@ from .about import check_owner, check_text
 from .branches import Branches
 from .consumers import Consumer
 from .context import CONTEXT_KINDS, Context
-from .door import NOTE_LIMIT, Submission
+from .door import Submission
 from .keeping import Keeping
 from .messages import read_entries
 from .names import check_id, check_limit, submission_id
 from .redaction import Redaction
 from .requests import Requests
 from .result import Result, result_of
+from .sending import NOTE_LIMIT
 
 __all__ = ["Sessions"]
 
@@ -99,8 +100,7 @@ class Sessions(Keeping, Requests, Branches, Redaction):
                 return []
             began = newest[0].seq
         else:
-            digits = check_text(turn, "turn").removeprefix("t")
-            began = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else 0
+            began = ids.began(check_text(turn, "turn"))
             if turn != f"t{began}" or not isinstance(await self._entry(head, began), TurnStarted):
                 raise UsageError(f"{session_id!r} has no turn {turn!r:.40}", hint="turns are named t2, t14, …")
         ends = await store.entries(no, after=began, kinds=TERMINALS, limit=1)
@@ -116,7 +116,7 @@ class Sessions(Keeping, Requests, Branches, Redaction):
         return await self._result_at(head, row.settled_seq)
 
     async def _result_at(self, head: Loaded, seq: int) -> Result | None:
-        entry = open_entry((await read_entries(self._runtime.store, head.row.no, after=seq - 1, before=seq + 1))[0])
+        entry = await self._entry(head, seq)
         if isinstance(entry, SubmissionRefused) and entry.failure.code == SessionArchived.code:
             raise SessionArchived(entry.failure.message, hint="send it again once the session is revived", session=head.row.session_id)
         if isinstance(entry, SubmissionRefused):

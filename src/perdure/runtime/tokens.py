@@ -12,7 +12,10 @@ import msgspec
 from ..core import canonical
 from ..core.errors import UsageError
 
-__all__ = ["issue", "read"]
+__all__ = ["LIMIT", "issue", "read"]
+
+LIMIT = 32 * 1024
+"""Longer than any token (bytes)."""
 
 
 def issue(secret: bytes, session_id: str, operation: str, attempt: int) -> str:

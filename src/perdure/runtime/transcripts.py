@@ -18,7 +18,6 @@ from ..core.errors import (
     CutThroughCall,
     InvalidSpan,
     NothingChanged,
-    SessionArchived,
     SessionBusy,
     StoreCorrupt,
     UnknownRevision,
@@ -29,21 +28,16 @@ from ..core.reports import EditTranscript
 from ..core.rules.transcripts import check_expected
 from ..core.transcript import EMPTY, Transcript, chained, check_cut, check_replacement, check_span
 from ..store.base import Committed, Loaded
-from .about import check_text
+from .about import REASON_LIMIT, check_text
 from .attachments import Attachments
-from .batch import Batch, parked, receipt_row
+from .batch import ATTEMPTS, Batch, parked, receipt_row
 from .edits import Written, kept, written
 from .lineage import Lineage
 from .messages import Messages
 from .names import check_limit, conflict, submission_id
+from .scope import put_away
 
-__all__ = ["Edit", "Hunk", "Revision", "Revisions", "Transcripts"]
-
-REASON_LIMIT = 32 * 1024
-"""The longest reason (bytes)."""
-
-ATTEMPTS = 5
-"""How often an edit is made anew because somebody else was faster."""
+__all__ = ["Edit", "Hunk", "Revision", "Revisions", "Transcripts", "check_end", "check_idle", "revision_of", "role_at"]
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
@@ -314,7 +308,7 @@ class Transcripts(Attachments):
             except _Known as known:
                 return await self._known_edit(head, submission, known.seq)
             batch.apply(report)
-            if await self.commit_edit(head, batch, report.command):
+            if await self._commit_edit(head, batch, report.command):
                 written_entry = batch.entries[0]
                 assert isinstance(written_entry, Rewritten)
                 return await self._edited(head, batch.checkpoint, written_entry, submission)
@@ -329,7 +323,7 @@ class Transcripts(Attachments):
             raise conflict(command)
         raise _Known(earlier.consumed_seq)
 
-    async def commit_edit(self, head: Loaded, batch: Batch, command: RewriteSpan | RestoreRevision | RedactContent) -> bool:
+    async def _commit_edit(self, head: Loaded, batch: Batch, command: RewriteSpan | RestoreRevision | RedactContent) -> bool:
         """The sender's own commit. False: somebody was faster."""
         row = receipt_row(command, arrival=head.row.inbox_head + 1, at=command.at, seq=batch.entries[0].seq)
         waiting = await self._runtime.store.inbox(head.row.no)
@@ -373,7 +367,7 @@ def check_idle(head: Loaded, checkpoint: Checkpoint, *, archived: bool = False) 
     if row.status == "archived" and archived:
         return
     if row.status == "archived":
-        raise SessionArchived(f"the session {row.session_id!r} is archived", hint="its history can be read; revive it to change it")
+        raise put_away(row.session_id)
     if row.holder is not None or phase(checkpoint) != "idle":
         raise SessionBusy(f"a turn runs in {row.session_id!r}", hint="wait for its end, or interrupt it")
 
