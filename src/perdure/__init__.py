@@ -3,13 +3,18 @@
 from .agent import Agent
 from .agent.compaction import Compaction
 from .agent.middleware import Continue, HookContext, Middleware, Reject, Replace, Rewrite, State, Stop
+from .core.checkpoint import Checkpoint, Grant, Operation, Turn
+from .core.commands import Deliver
 from .core.entries import (
     ApprovalRequested,
     Archived,
+    Decision,
+    EffectClass,
     EffectSettled,
     Entry,
     ExtensionCommand,
     ExtensionSet,
+    Failure,
     Foreign,
     Forked,
     GrantGiven,
@@ -110,21 +115,31 @@ from .core.errors import (
     UsageError,
 )
 from .core.media import Media
-from .core.messages import Blob, Message, Quote, Reasoning, RedactedPart, Source, Text, ToolCall, ToolCallResponse, Uri
+from .core.messages import Blob, Message, Part, Quote, Reasoning, RedactedPart, Source, Text, ToolCall, ToolCallResponse, Uri
 from .core.usage import Totals, Usage
-from .models.base import Model, ModelOutput, ModelRequest, ModelSettings, ReasoningDelta, TextDelta, ToolSpec
+from .models.base import Delta, Model, ModelOutput, ModelRequest, ModelSettings, ReasoningDelta, TextDelta, ToolSpec
 from .models.router import Router
 from .models.scripted import FunctionModel, Reply, ScriptedModel
-from .runtime.consumers import Consumer, Projector
+from .runtime.branches import Branch, Effect, Fork
+from .runtime.clock import Clock
+from .runtime.consumers import Consumer, Project, Projector
+from .runtime.content import Input
 from .runtime.door import Submission
-from .runtime.feed import HookFailed, ResumeRequested, SessionOpened
+from .runtime.edits import Written
+from .runtime.feed import Event, HookFailed, ResumeRequested, SessionOpened
+from .runtime.foreign import Foreigner
 from .runtime.infos import Page, SessionInfo
+from .runtime.keeping import Exported, Imported, Target
 from .runtime.lines import JsonLines
 from .runtime.media import audio, file, image
+from .runtime.redaction import Removed
+from .runtime.requests import Request, Uncertain
 from .runtime.result import Result
 from .runtime.runtime import Runtime, open  # noqa: A004
 from .runtime.session import Session
 from .runtime.sessions import Sessions
+from .runtime.transcripts import Edit, Hunk, Revision, Revisions
+from .store.base import Store
 from .store.blobs import BlobStore, DirectoryBlobs
 from .tools.context import ToolContext
 from .tools.policy import Allow, ApprovalCall, Ask, Deny
@@ -142,8 +157,11 @@ __all__ = [
     "AuthenticationFailed",
     "Blob",
     "BlobStore",
+    "Branch",
     "CapacityExceeded",
+    "Checkpoint",
     "CheckpointTooLarge",
+    "Clock",
     "Compaction",
     "Consumer",
     "ContentElsewhere",
@@ -151,27 +169,42 @@ __all__ = [
     "Continue",
     "CoordinationError",
     "CutThroughCall",
+    "Decision",
     "DefinitionChanged",
+    "Deliver",
+    "Delta",
     "Deny",
     "DirectoryBlobs",
     "Done",
     "DuplicateTool",
+    "Edit",
+    "Effect",
+    "EffectClass",
     "EffectFailed",
     "EffectSettled",
     "EffectUncertain",
     "Entry",
+    "Event",
+    "Exported",
     "ExtensionCommand",
     "ExtensionSet",
+    "Failure",
     "Fenced",
     "Foreign",
+    "Foreigner",
+    "Fork",
     "Forked",
     "FormatUnknown",
     "FunctionModel",
+    "Grant",
     "GrantGiven",
     "HookContext",
     "HookFailed",
+    "Hunk",
     "Identity",
     "ImportRefused",
+    "Imported",
+    "Input",
     "InvalidAgent",
     "InvalidMedia",
     "InvalidMessage",
@@ -202,12 +235,15 @@ __all__ = [
     "NotDone",
     "NoteAdded",
     "NothingChanged",
+    "Operation",
     "OperationEnded",
     "OperationPlanned",
     "OperationStarted",
     "Page",
+    "Part",
     "PerdureError",
     "PrefixChanged",
+    "Project",
     "Projector",
     "ProviderError",
     "ProviderRefused",
@@ -223,13 +259,17 @@ __all__ = [
     "RedactedPart",
     "Refused",
     "Reject",
+    "Removed",
     "Replace",
     "Reply",
+    "Request",
     "RequestClosed",
     "RequestOpened",
     "Result",
     "ResumeRequested",
+    "Revision",
     "RevisionConflict",
+    "Revisions",
     "Revived",
     "Rewrite",
     "Rewritten",
@@ -254,6 +294,7 @@ __all__ = [
     "StaleRequest",
     "State",
     "Stop",
+    "Store",
     "StoreBroken",
     "StoreClosed",
     "StoreCorrupt",
@@ -266,6 +307,7 @@ __all__ = [
     "SubmissionConflict",
     "SubmissionRefused",
     "SubmissionRejected",
+    "Target",
     "Text",
     "TextDelta",
     "TooManyRanges",
@@ -276,6 +318,7 @@ __all__ = [
     "ToolError",
     "ToolSpec",
     "Totals",
+    "Turn",
     "TurnAborted",
     "TurnCompleted",
     "TurnEnded",
@@ -284,6 +327,7 @@ __all__ = [
     "TurnLimited",
     "TurnStarted",
     "TurnUnfinished",
+    "Uncertain",
     "UncertainRequested",
     "Unknown",
     "UnknownAgent",
@@ -294,6 +338,7 @@ __all__ = [
     "Uri",
     "Usage",
     "UsageError",
+    "Written",
     "audio",
     "file",
     "image",

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import inspect
 import json
+import re
 import subprocess
 import sys
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -184,3 +188,13 @@ def test_the_core_alone_loads_nothing_of_the_rest() -> None:
 def test_every_name_of_the_public_face_is_there_once() -> None:
     assert [name for name in perdure.__all__ if not hasattr(perdure, name)] == []
     assert len(set(perdure.__all__)) == len(perdure.__all__)
+
+
+@pytest.mark.parametrize("face", [perdure.Session, perdure.Sessions, perdure.Consumer, perdure.Result, perdure.Router])
+def test_whatever_a_public_method_takes_or_returns_can_be_imported_from_perdure(face: type) -> None:
+    members = [member for name, member in inspect.getmembers(face) if not name.startswith("_")]
+    said = " ".join(str(kind) for member in members for kind in getattr(member, "__annotations__", {}).values())
+    said += " ".join(map(str, face.__annotations__.values()))
+
+    named = {word for word in re.findall(r"\w+", said) if word[0].isupper()} - {*dir(builtins), *dir(typing)}
+    assert named - set(perdure.__all__) == set()

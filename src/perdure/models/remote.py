@@ -41,7 +41,7 @@ from ..core.errors import (
 from ..core.messages import Blob, Part, Reasoning, StoredPart, Text, ToolCall, described
 from .base import Delta, ModelOutput, ModelRequest, ReasoningDelta, TextDelta
 
-__all__ = ["Answer", "RemoteModel"]
+__all__ = ["Answer", "Connection", "RemoteModel", "arguments_of", "clean", "compact", "plain", "reject", "wire_id", "with_id"]
 
 GRACE = 5.0
 """Seconds for what may still come after a complete answer: its usage, and the end of the response."""

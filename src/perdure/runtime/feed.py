@@ -12,8 +12,7 @@ import msgspec
 from ..core.entries import Entry, Identity
 from ..models.base import ReasoningDelta, TextDelta
 
-__all__ = ["Event", "Feed", "ResumeRequested", "SessionOpened", "Watch"]
-__all__ = ["Event", "Feed", "HookFailed", "SessionOpened", "Watch"]
+__all__ = ["Event", "Feed", "HookFailed", "ResumeRequested", "SessionOpened", "Watch"]
 
 
 class SessionOpened(msgspec.Struct, frozen=True, kw_only=True):

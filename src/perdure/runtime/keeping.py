@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, BinaryIO, TypeAlias, get_args
 
 import msgspec
 
@@ -28,10 +29,27 @@ from .names import check_id, submission_id
 from .perform import stored_media
 from .sending import Sending
 
-if TYPE_CHECKING:
-    from .portable import Exported, Imported, Target
+__all__ = ["Exported", "Imported", "Keeping", "Target"]
 
-__all__ = ["Keeping"]
+Target: TypeAlias = "str | os.PathLike[str] | BinaryIO"
+"""Where a file is: a path, or a binary stream."""
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file holds."""
+
+    sessions: tuple[str, ...]
+    entries: int
+    submissions: int
+    effects: int
+    blobs: int
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """The sessions that were taken in, by the ids that they have now."""
+
+    sessions: tuple[str, ...]
+    entries: int
 
 
 class Keeping(Sending):

@@ -32,7 +32,7 @@ from . import tokens
 from .clock import Clock
 from .context import Fetch
 
-__all__ = ["OUTPUT_LIMIT", "Outcome", "Performer", "asked_to_stop", "keep_parts", "stored_media"]
+__all__ = ["LONGEST_SECONDS", "OUTPUT_LIMIT", "Late", "Outcome", "Performer", "asked_to_stop", "keep_parts", "stored_media"]
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
 """The longest answer of a model, or result of a tool, that is kept (bytes)."""

@@ -32,9 +32,10 @@ from ..core.entries import Foreign, SessionCreated
 from ..core.errors import FormatUnknown, ImportRefused, SessionBusy, SessionExists, SessionNotFound, StoreCorrupt, UsageError
 from ..core.journal import GENESIS, Sealed, body_digest, link, open_entry, seal
 from ..store.base import Adopted, Adoption, EffectRow, InboxRow, SessionRow, SessionStatus, Store, StoredBlob
+from .keeping import Exported, Imported, Target
 from .verify import verify
 
-__all__ = ["FORMAT", "LINE_LIMIT", "Exported", "Imported", "Target", "export", "import_file", "rows_of"]
+__all__ = ["FORMAT", "LINE_LIMIT", "export", "import_file", "rows_of"]
 
 FORMAT = 1
 
@@ -50,25 +51,6 @@ ATTEMPTS = 5
 """How often a session that changes meanwhile is written again."""
 
 DIGEST = re.compile(rb"[0-9a-f]{64}")
-
-Target: TypeAlias = "str | os.PathLike[str] | BinaryIO"
-
-
-class Exported(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file holds."""
-
-    sessions: tuple[str, ...]
-    entries: int
-    submissions: int
-    effects: int
-    blobs: int
-
-
-class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """The sessions that were taken in, by the ids that they have now."""
-
-    sessions: tuple[str, ...]
-    entries: int
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):

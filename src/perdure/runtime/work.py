@@ -23,7 +23,7 @@ from ..store.base import StoredBlob
 from ..tools.tool import WithMedia
 from .calls import Calls
 from .ledger import Ledger
-from .perform import Outcome, Performer, asked_to_stop
+from .perform import Late, Outcome, Performer, asked_to_stop
 from .prepare import Asked
 
 __all__ = ["Work"]
@@ -31,7 +31,6 @@ __all__ = ["Work"]
 LETTING_GO_SECONDS = 10.0
 """How long what was cancelled may take to end before nobody waits for it any more."""
 
-Late: TypeAlias = Callable[[str, int, Any, bool], None]
 Archived: TypeAlias = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 _log = logging.getLogger("perdure.runtime")

@@ -44,6 +44,7 @@ __all__ = [
     "Sent",
     "SessionQuery",
     "SessionRow",
+    "SessionStatus",
     "Stale",
     "Store",
     "StoredBlob",

@@ -23,7 +23,7 @@ from .clock import START, VirtualClock
 from .faults import Call, FaultStore, When
 from .world import World
 
-__all__ = ["Life", "Loss", "MemoryPlace", "Place", "Point", "SQLitePlace", "Script", "Stage", "Stalled"]
+__all__ = ["OPERATIONS", "Life", "Loss", "MemoryPlace", "Place", "Point", "SQLitePlace", "Script", "Stage", "Stalled"]
 
 LIMIT_MS = 30 * 24 * 60 * 60 * 1000
 """How much virtual time a stage may take before it counts as stalled."""
