@@ -47,6 +47,7 @@ LAYERS: dict[str, set[str]] = {
         "cli",
         "perdure",
     },
+    "__main__": {"cli"},
     "perdure": {"core", "store", "tools", "models", "agent", "runtime"},
 }
 """What each part may import. The face itself is `perdure`; the demo is written against it, as a user's program is."""
