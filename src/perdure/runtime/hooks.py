@@ -38,12 +38,9 @@ from .context import Fetch, note_message, resolve_parts
 from .feed import HookFailed
 from .ledger import Ledger
 from .perform import asked_to_stop, keep_parts
-from .steps import Steps
+from .steps import LETTING_GO_SECONDS, Steps
 
 __all__ = ["Additions", "Fault", "Hooks", "Key", "Round", "Said", "copied"]
-
-LETTING_GO_SECONDS = 5.0
-"""How long a hook that is cancelled may take to end before nobody waits for it any more."""
 
 FIRST_DELAY_MS, LONGEST_DELAY_MS = 200, 30_000
 """How long a message waits whose hook failed; doubled each time."""

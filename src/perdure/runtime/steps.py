@@ -22,10 +22,10 @@ from .context import Fetch, resolve_parts
 from .ledger import Ledger
 from .perform import Outcome, keep_parts
 
-__all__ = ["Steps"]
+__all__ = ["LETTING_GO_SECONDS", "Steps"]
 
 LETTING_GO_SECONDS = 5.0
-"""How long something that is cancelled may take to let go."""
+"""How long a hook, or what it does outside, may take to let go once it is cancelled."""
 
 
 class Steps:
