@@ -114,7 +114,6 @@ class Call:
     write: int
     given: Any
     answer: Any = None
-    performed: bool = False
     answered: bool = False
 
 
@@ -171,7 +170,6 @@ class FaultStore:
         if self.keep:
             self.calls.append(call)
         await self._pass(call, "before")
-        call.performed = True
         with self._still():
             answer = await operation()
         call.answer = answer
