@@ -21,13 +21,14 @@ SUITES = (
     Suite("unit", 60, ("tests/unit",)),
     Suite("adapters", 60, ("tests/integration/adapters",)),
     Suite("store", 60, ("tests/integration/store",)),
-    Suite("runtime", 60, ("tests/integration/runtime", "tests/integration/interactive")),
+    Suite("runtime", 60, ("tests/integration/runtime",)),
+    Suite("interactive", 60, ("tests/integration/interactive",)),
     Suite("catalogue", 60, ("tests/integration/catalogue",)),
     Suite("media", 60, ("tests/integration/media",)),
     Suite("workspace tools", 60, ("tests/integration/tools",)),
     Suite("sweep", 120, ("tests/integration/sweep",)),
     Suite("real kills", 60, ("tests/acceptance/kills",), ()),
-    Suite("as a user", 120, ("tests/acceptance/program",)),
+    Suite("as a user", 180, ("tests/acceptance/program",), ("-n", "3")),
 )
 
 
