@@ -18,6 +18,7 @@ from .endings import (
     RESTARTS,
     UNKNOWN_AFTER_RESTART,
     UNKNOWN_LIVE,
+    close_steps,
     end_call,
     end_crash_loop,
     end_turn,
@@ -73,6 +74,7 @@ def _end_model_attempt(draft: Draft, operation: Operation, command: AttemptEnded
         take_over_context(draft, command)
         digest = digest_of("assistant", map(part_digest, visible(command.parts)))
         receipt = draft.write(replace(ended, digest=digest), command.at)
+        close_steps(draft, command.at)
         draft.write(MessageAdded(role="assistant", digest=digest, receipt=receipt), command.at)
     elif command.status == "failed" and (retry_at := _retry_at(operation, command)) is not None:
         draft.write(replace(ended, final=False, retry_at=retry_at), command.at)

@@ -35,6 +35,7 @@ NOT_EXECUTED = "not executed"
 
 INTERRUPTED = Failure(code="interrupted")
 LOST = Failure(code="restart")
+DROPPED = Failure(code="dropped", message="nobody asked about it again")
 TAKEN = Failure(code="taken", message="somebody took the session from who worked on it")
 
 RESTARTS = 3
@@ -101,6 +102,7 @@ def tell_results(draft: Draft, at: int, replaced: Mapping[str, tuple[Part, ...]]
     """The one tool message of a step, in call order. ``replaced`` is what the model reads instead of some results, by operation."""
     if not reviewing(draft.turn):
         return
+    close_steps(draft, at)
     tools = draft.turn.tools
     parts = [part for item in tools for part in replaced.get(item.id, ())]
     responses = tuple(ResponseReference(id=item.plan.call, receipt=item.receipt, replaced=item.id in replaced) for item in tools)
@@ -195,8 +197,19 @@ def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure 
     tell_results(draft, at)
 
 
+def close_steps(draft: Draft, at: int) -> None:
+    """What the agent's own code began outside and did not ask about again ends before its step does: no attempt stays open."""
+    for item in draft.turn.steps:
+        if item.status in ("planned", "ready"):
+            end_call(draft, item, at, "cancelled", attempt=0, failure=DROPPED)
+        elif item.status != "ended":
+            lost: Status = "uncertain" if item.plan.effect == "external" else "cancelled"
+            end_call(draft, item, at, lost, failure=DROPPED)
+
+
 def end_turn(draft: Draft, ending: type[TurnEnded], at: int, *, unheard: bool = False, **facts: Any) -> None:
     """The turn's end; where the agent's own code has a say first, what it will be. ``unheard``: nobody is asked."""
+    close_steps(draft, at)
     turn = draft.turn
     if "end" in turn.holds and not turn.ending and not unheard:
         draft.write(TurnEnding(turn=turn.id, outcome=OUTCOMES[ending], **facts), at)

@@ -23,7 +23,7 @@ from ..entries import (
 from ..errors import LimitExceeded
 from ..ids import once_key, rejected_digest
 from ..reports import BeginStep, CommandDone, Continue, EndTurn, Extend, Reject, ResultsReviewed, StopTurn
-from .endings import abort, end_turn, tell_results
+from .endings import abort, close_steps, end_turn, tell_results
 
 
 def extend(draft: Draft, command: Extend) -> None:
@@ -104,6 +104,7 @@ def stop_turn(draft: Draft, command: StopTurn) -> None:
 def go_on(draft: Draft, command: Continue) -> None:
     """Once in a turn, and not when its end is decided."""
     if not draft.turn.continued and not draft.turn.ending:
+        close_steps(draft, command.at)
         draft.write(NoteAdded(text=command.prompt, extension=command.extension, continues=True), command.at)
 
 
