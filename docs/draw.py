@@ -100,6 +100,8 @@ COMMANDS: tuple[type[commands.Command], ...] = (
     commands.RedactContent,
     commands.Archive,
     commands.Revive,
+    commands.Halt,
+    commands.Repair,
 )
 
 PHASES = {
@@ -109,6 +111,7 @@ PHASES = {
     "waiting": "a request is open, and nothing else can be done",
     "completing": "the model answered and asked for nothing more",
     "archived": "somebody put the session away",
+    "halted": "damage was found in the session, or somebody stopped it",
 }
 
 

@@ -1,4 +1,4 @@
-"""Sessions put away, taken out, destroyed, and carried elsewhere as files: archive, revive, delete, export, import."""
+"""Sessions put away, taken out, stopped, let go, destroyed, and carried elsewhere as files."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..core.errors import UsageError
+from ..runtime.infos import SessionInfo
 from .exits import OK
 from .opening import opened
 from .screen import Screen
 from .sending import confirm
-from .text import counted
+from .text import counted, plain
 
-__all__ = ["archive", "delete", "export", "import_", "revive"]
+__all__ = ["archive", "delete", "export", "halt", "import_", "repair", "revive"]
 
 
 def archive(arguments: argparse.Namespace) -> int:
@@ -40,6 +41,38 @@ async def _revive(arguments: argparse.Namespace) -> int:
         sent = await runtime.sessions.revive(arguments.session, reason=arguments.reason, actor=arguments.actor)
         await confirm(runtime, arguments, sent, f"revived: {arguments.session}", in_inbox=True)
     return OK
+
+
+def halt(arguments: argparse.Namespace) -> int:
+    """Stop a session where it stands."""
+    return asyncio.run(_halt(arguments))
+
+
+async def _halt(arguments: argparse.Namespace) -> int:
+    async with opened(arguments) as runtime:
+        info = await runtime.sessions.halt(arguments.session, reason=arguments.reason, actor=arguments.actor)
+    _told(arguments, info, info.problem)
+    return OK
+
+
+def repair(arguments: argparse.Namespace) -> int:
+    """Check a halted session, and let it go on if nothing is wrong with it."""
+    return asyncio.run(_repair(arguments))
+
+
+async def _repair(arguments: argparse.Namespace) -> int:
+    async with opened(arguments) as runtime:
+        info = await runtime.sessions.repair(arguments.session, reason=arguments.reason, actor=arguments.actor)
+    _told(arguments, info, f"nothing is wrong with it, and it is {info.status}")
+    return OK
+
+
+def _told(arguments: argparse.Namespace, info: SessionInfo, what: str) -> None:
+    screen = Screen(as_json=arguments.json)
+    if arguments.json:
+        screen.json(plain(info))
+    else:
+        screen.line(("✓ ", "green"), f"{info.session_id}: {what}")
 
 
 def delete(arguments: argparse.Namespace) -> int:

@@ -142,6 +142,10 @@ def _keeping(command: Any) -> None:
     archive = "Put a session away: no list shows it, nothing runs in it. What runs now is taken from its process."
     target(command("archive", "keeping:archive", archive, json=True))
     target(command("revive", "keeping:revive", "Take a session out of the archive.", json=True))
+    halted = "Stop a session where it stands, until it is repaired. What runs now is taken from its process."
+    target(command("halt", "keeping:halt", halted, json=True))
+    repaired = "Check a halted session; if nothing is wrong with it (any more), it goes on where it was."
+    target(command("repair", "keeping:repair", repaired, json=True))
     delete = command("delete", "keeping:delete", "Destroy a session's content for good. Its id can't be used again.", json=True)
     delete.add_argument("session", metavar="SESSION", type=_named)
     delete.add_argument("--tree", action="store_true", help="and everything that was forked from it")

@@ -83,5 +83,10 @@ def _row(info: SessionInfo) -> tuple[str | tuple[str, str], ...]:
         info.agent,
         info.owner,
         f"{since(info.updated)} ago",
-        (f"broken: {short(info.problem, 70)}", "red") if info.problem else short(info.title, 80),
+        (_problem(info), "red") if info.problem else short(info.title, 80),
     )
+
+
+def _problem(info: SessionInfo) -> str:
+    told = short(info.problem, 70)
+    return told if info.problem.startswith("halted: ") else f"broken: {told}"

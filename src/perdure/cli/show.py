@@ -36,8 +36,11 @@ async def _run(arguments: argparse.Namespace) -> int:
             show_tree(screen, await runtime.sessions.tree(arguments.session), arguments.session)
             return OK
         info = await runtime.sessions.info(arguments.session)
-        checkpoint = await runtime.sessions.checkpoint(arguments.session)
-        turns = await turns_of(runtime, arguments.session, checkpoint.root)
+        try:
+            checkpoint = await runtime.sessions.checkpoint(arguments.session)
+            turns = await turns_of(runtime, arguments.session, checkpoint.root)
+        except StoreCorrupt as error:
+            raise StoreCorrupt(f"{info.session_id} ({info.problem or info.status}): {error.message}", hint=error.hint) from error
     if arguments.last:
         turns = turns[-arguments.last :]
     if arguments.json:
@@ -46,6 +49,8 @@ async def _run(arguments: argparse.Namespace) -> int:
     screen.line((info.session_id, "bold"), "  ", (info.status, STYLES.get(info.status, "")), (f"  {short(info.title, 60)}", "dim"))
     who = f" · owner {info.owner}" if info.owner else ""
     screen.line((f"agent {info.agent or '–'}{who} · {info.version} entries · {checkpoint.usage}", "dim"))
+    if info.problem:
+        screen.line((info.problem, "red"))
     for turn in turns:
         screen.line()
         _show_turn(screen, turn)
@@ -253,6 +258,12 @@ def _forked(screen: Screen, item: dict[str, Any]) -> None:
     screen.line((f"begins with the first {item['cut']} messages of {item['session']}{_by(item)}{why}", "dim"), indent=2)
 
 
+def _halted(screen: Screen, item: dict[str, Any]) -> None:
+    why = ": ".join(filter(None, (item["reason"], item["problem"])))
+    what = "checked, and let go" if item["released"] else "halted"
+    screen.line((f"{what}{_by(item)}{f': {why}' if why else ''}", "yellow" if item["released"] else "red"), indent=2)
+
+
 def _redacted(screen: Screen, item: dict[str, Any]) -> None:
     why = f": {item['reason']}" if item["reason"] else ""
     screen.line((f"content of {len(item['entries'])} entries was removed{_by(item)}{why}", "yellow"), indent=2)
@@ -262,6 +273,7 @@ _SHOW = {
     "rewritten": _rewritten,
     "forked": _forked,
     "redacted": _redacted,
+    "halted": _halted,
     "message": _message,
     "answer": _answer,
     "model": _operation,

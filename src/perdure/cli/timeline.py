@@ -14,6 +14,7 @@ from ..core.entries import (
     ExtensionSet,
     Forked,
     GrantGiven,
+    Halted,
     MessageAdded,
     NoteAdded,
     OperationEnded,
@@ -132,6 +133,9 @@ class Timeline:
                 self._item("forked", entry, session=entry.session, cut=entry.cut, reason=entry.reason, actor=entry.actor)
             case Redacted():
                 self._item("redacted", entry, entries=[row.seq for row in entry.rows], reason=entry.reason, actor=entry.actor)
+            case Halted():
+                facts = {"released": entry.released, "problem": entry.problem, "reason": entry.reason, "actor": entry.actor}
+                self._item("halted", entry, **facts)
             case PrefixChanged():
                 self._item("prefix_changed", entry, reason=entry.reason, epoch=entry.epoch, upto=entry.upto or None)
 

@@ -14,6 +14,7 @@ from ..core.checkpoint import Checkpoint, phase
 from ..core.entries import OperationStarted
 from ..core.errors import SessionNotFound
 from ..core.messages import text_of
+from ..runtime.infos import SessionInfo
 from ..runtime.requests import Request
 from ..runtime.runtime import Runtime
 from ..store.base import InboxRow, Loaded
@@ -36,7 +37,10 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace) -> int:
     screen = Screen(as_json=arguments.json)
     async with opened(arguments) as runtime:
-        await runtime.sessions.info(arguments.session)
+        info = await runtime.sessions.info(arguments.session)
+        if info.status == "halted":
+            _show_halted(screen, info, arguments)
+            return OK
         head = await runtime.store.load(arguments.session)
         if head is None:
             raise SessionNotFound(f"there is no session {arguments.session!r}")
@@ -62,6 +66,20 @@ async def _run(arguments: argparse.Namespace) -> int:
     else:
         _show(screen, facts, requests)
     return OK
+
+
+def _show_halted(screen: Screen, info: SessionInfo, arguments: argparse.Namespace) -> None:
+    """Its checkpoint may be what is damaged, so that nothing more is read."""
+    check = command(arguments.db, "verify", info.session_id)
+    mend = command(arguments.db, "repair", info.session_id)
+    moves = [f"`{check}` lists what is damaged; once that was restored, `{mend}` lets it go on"]
+    if screen.as_json:
+        screen.json({"session": info.session_id, "status": info.status, "problem": info.problem, "next": moves})
+        return
+    screen.line((info.session_id, "bold"), "  ", (info.status, STYLES[info.status]))
+    screen.line((info.problem, "red"))
+    for move in moves:
+        screen.line(("→ ", "cyan"), move)
 
 
 async def _holder(runtime: Runtime, head: Loaded) -> dict[str, Any] | None:

@@ -21,6 +21,7 @@ from .entries import (
     Foreign,
     Forked,
     GrantGiven,
+    Halted,
     Hold,
     Identity,
     Laid,
@@ -115,7 +116,7 @@ EXTENSION_KEYS_LIMIT = 64
 ONCE_LIMIT = 256
 """The most guidance that is given once in one session."""
 
-Phase: TypeAlias = Literal["idle", "model", "tools", "waiting", "completing", "archived"]
+Phase: TypeAlias = Literal["idle", "model", "tools", "waiting", "completing", "archived", "halted"]
 OperationStatus: TypeAlias = Literal["planned", "started", "ready", "unknown", "asking", "ended"]
 
 
@@ -302,6 +303,7 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     turns: int = 0
     usage: Totals = Totals()
     archived: bool = False
+    halted: bool = False
     turn: Turn | None = None
 
     def operation(self, identity: str) -> Operation | None:
@@ -385,6 +387,8 @@ def about_size(identity: Identity, labels: dict[str, str], title: str) -> int:
 def phase(checkpoint: Checkpoint) -> Phase:
     """Where the session stands; derived, never stored."""
     turn = checkpoint.turn
+    if checkpoint.halted:
+        return "halted"
     if checkpoint.archived:
         return "archived"
     if turn is None:
@@ -766,6 +770,10 @@ def _archived(checkpoint: Checkpoint, entry: Archived | Revived) -> Checkpoint:
     return replace(checkpoint, archived=isinstance(entry, Archived))
 
 
+def _halted(checkpoint: Checkpoint, entry: Halted) -> Checkpoint:
+    return replace(checkpoint, halted=not entry.released)
+
+
 def _unchanged(checkpoint: Checkpoint, entry: Entry) -> Checkpoint:
     return checkpoint
 
@@ -801,6 +809,7 @@ _EVOLVE: dict[type[Entry], Callable[[Checkpoint, Any], Checkpoint]] = {
     Foreign: _unchanged,
     Archived: _archived,
     Revived: _archived,
+    Halted: _halted,
     TurnEnding: _turn_ending,
     ExtensionSet: _extension_set,
     ExtensionCommand: _unchanged,

@@ -21,9 +21,11 @@ __all__ = [
     "Deliver",
     "Describe",
     "EditMessage",
+    "Halt",
     "Interrupt",
     "PostMessage",
     "RedactContent",
+    "Repair",
     "Replacement",
     "ReportResult",
     "RestoreRevision",
@@ -199,6 +201,21 @@ class Revive(Command, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class Halt(Command, frozen=True, kw_only=True):
+    """Stop the session where it stands. ``problem`` is the damage that was found in it."""
+
+    kind = "halt"
+    reason: str = ""
+    problem: str = ""
+
+
+class Repair(Command, frozen=True, kw_only=True):
+    """Let a halted session go on, now that nothing is wrong with it."""
+
+    kind = "repair"
+    reason: str = ""
+
+
 class RunCommand(Command, frozen=True, kw_only=True):
     """Have an extension carry out one of the commands that it declares."""
 
@@ -225,6 +242,8 @@ _COMMANDS: tuple[type[Command], ...] = (
     RedactContent,
     Archive,
     Revive,
+    Halt,
+    Repair,
     RunCommand,
 )
 _decoders: dict[str, msgspec.json.Decoder[Command]] = {command.kind: msgspec.json.Decoder(command) for command in _COMMANDS}

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from .checkpoint import Checkpoint, Phase, phase
-from .commands import AddNote, Answer, Archive, Describe, Interrupt, Revive, RevokeGrant, SelectRoute
+from .commands import AddNote, Answer, Archive, Describe, Halt, Interrupt, Repair, Revive, RevokeGrant, SelectRoute
 from .draft import Draft
 from .entries import Entry
 from .recovery import recover
@@ -49,7 +49,7 @@ from .reports import (
     StopTurn,
     TimePassed,
 )
-from .rules import about, archive, attempts, calls, compaction, extensions, queue, requests, routes, transcripts, turns
+from .rules import about, archive, attempts, calls, compaction, extensions, halting, queue, requests, routes, transcripts, turns
 
 __all__ = ["TABLE", "apply", "decide", "impossible", "not_now"]
 
@@ -99,6 +99,8 @@ _ROWS: dict[type, tuple[Rule, Rule, Rule, Rule, Rule]] = {
     Redact:       (transcripts.redact,     _BUSY,                 _BUSY,                 _BUSY,                 _BUSY),
     Archive:      (archive.archive,        archive.archive,       archive.archive,       archive.archive,       archive.archive),
     Revive:       (archive.refuse_revive,  archive.refuse_revive, archive.refuse_revive, archive.refuse_revive, archive.refuse_revive),
+    Halt:         (halting.halt,) * 5,
+    Repair:       (halting.release,) * 5,
     Reject:       (extensions.reject,      impossible,            impossible,            impossible,            impossible),
     Extend:       (extensions.extend,      extensions.extend,     extensions.extend,     extensions.extend,     extensions.extend),
     CommandDone:  (extensions.command_done,) * 5,
@@ -113,14 +115,20 @@ _ARCHIVED: dict[type, Rule] = {
     Revive: archive.revive,
     Report: attempts.report,
     Redact: transcripts.redact,
+    Halt: halting.halt,
+    Repair: halting.release,
     Claimed: not_now,
     TimePassed: not_now,
 }
 """What may still happen in an archived session: a late result stays a fact, and content can be removed. All else is refused."""
 
-_SITUATIONS: tuple[Phase, ...] = ("idle", "model", "tools", "waiting", "completing", "archived")
+_HALTED: dict[type, Rule] = {Repair: halting.release, Report: not_now, Claimed: not_now, TimePassed: not_now}
+"""What may still happen in a halted session: it is let go. A late result waits in the inbox until then. All else is refused."""
+
+_SITUATIONS: tuple[Phase, ...] = ("idle", "model", "tools", "waiting", "completing", "archived", "halted")
 TABLE: dict[type, dict[Phase, Rule]] = {
-    command: dict(zip(_SITUATIONS, (*row, _ARCHIVED.get(command, archive.refuse)), strict=True)) for command, row in _ROWS.items()
+    command: dict(zip(_SITUATIONS, (*row, _ARCHIVED.get(command, archive.refuse), _HALTED.get(command, halting.refuse)), strict=True))
+    for command, row in _ROWS.items()
 }
 
 

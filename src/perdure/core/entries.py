@@ -34,6 +34,7 @@ __all__ = [
     "Foreign",
     "Forked",
     "GrantGiven",
+    "Halted",
     "Hold",
     "Identity",
     "Laid",
@@ -622,6 +623,22 @@ class Revived(Entry, frozen=True, kw_only=True):
     actor: str = ""
 
 
+class Halted(Entry, frozen=True, kw_only=True):
+    """The session stands still until somebody has it checked again: nothing runs in it, and nothing changes it.
+
+    ``problem`` is the damage that was found, empty if there was none; without ``actor``, whoever took the session up found it.
+    ``released``: it was checked, nothing is wrong with it any more, and it goes on where it was. A session whose checkpoint could not be
+    read has a release alone: when it was stopped, nothing could be written.
+    """
+
+    kind = "halted"
+    reason: str = ""
+    problem: str = ""
+    released: bool = False
+    submission: str = ""
+    actor: str = ""
+
+
 class Foreign(Entry, frozen=True, kw_only=True):
     """This came from elsewhere: from the system ``source``, and there from ``session`` with its chain at ``head``, if it had one.
 
@@ -767,6 +784,7 @@ _ENTRIES: tuple[type[Entry], ...] = (
     Redacted,
     Archived,
     Revived,
+    Halted,
     TurnEnding,
     ExtensionSet,
     ExtensionCommand,

@@ -54,6 +54,7 @@ __all__ = [
     "SessionArchived",
     "SessionBusy",
     "SessionExists",
+    "SessionHalted",
     "SessionNotFound",
     "SessionStuck",
     "StaleRequest",
@@ -236,6 +237,12 @@ class SessionArchived(SessionNotFound):
     """The session is archived; its history can still be read."""
 
     code = "session_archived"
+
+
+class SessionHalted(Refused):
+    """The session was stopped, since damage was found in it or somebody said so; what is whole of it can still be read."""
+
+    code = "session_halted"
 
 
 class NothingChanged(Refused):

@@ -1,32 +1,38 @@
-"""Putting sessions away and taking them out again: done by who asks for it, whoever holds the session."""
+"""Putting sessions away and taking them out, stopping them and letting them go: done by who asks for it, whoever holds the session."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 from ..core import checkpoint as checkpoints
 from ..core import commands
-from ..core.commands import Archive, ReportResult, Revive
-from ..core.entries import Archived, Failure, Revived
+from ..core.commands import Archive, Halt, Repair, ReportResult, Revive
+from ..core.entries import Archived, Failure, Halted, Revived
 from ..core.errors import LimitExceeded, SessionBusy, StoreCorrupt
 from ..core.rules.archive import PUT_AWAY
 from ..store.base import AlreadyThere, Claim, Committed, InboxRow, Loaded
 from .batch import Batch, parked, receipt_row
 from .control import decode_row, take_control
+from .halting import check_not_halted
 from .ledger import Ledger
 from .names import conflict
 
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-__all__ = ["put_away_or_back"]
+__all__ = ["ATTEMPTS", "Standing", "put_away_or_back"]
+
+Standing: TypeAlias = Archive | Revive | Halt | Repair
+"""Whether anything may happen in a session."""
 
 ATTEMPTS = 100
 """How often a session that changes all the time is tried; each attempt loses only to a commit that went through."""
 
 
-async def put_away_or_back(runtime: Runtime, look: Callable[[], Awaitable[Loaded]], command: Archive | Revive) -> tuple[InboxRow, bool]:
+async def put_away_or_back(runtime: Runtime, look: Callable[[], Awaitable[Loaded]], command: Standing) -> tuple[InboxRow, bool]:
     """One commit, by the caller; its receipt, and whether it is an earlier one.
 
     Raises what the rules refuse and what ``look`` raises, `SubmissionConflict`, and `SessionBusy`.
@@ -36,6 +42,8 @@ async def put_away_or_back(runtime: Runtime, look: Callable[[], Awaitable[Loaded
         earlier = await runtime.store.submission(head.row.no, command.submission)
         if earlier is not None:
             return _again(earlier, command)
+        if not isinstance(command, Repair):
+            check_not_halted(head.row)
         batch, row = await _decided(runtime, head, command)
         waiting = [item for item in await runtime.store.inbox(head.row.no) if item.submission_id not in batch.consumed]
         status, wake_at = parked(batch.checkpoint, waiting, batch.now)
@@ -52,13 +60,14 @@ async def put_away_or_back(runtime: Runtime, look: Callable[[], Awaitable[Loaded
     raise SessionBusy(f"{head.row.session_id!r} changes all the time", hint="interrupt it first, or try again")
 
 
-async def _decided(runtime: Runtime, head: Loaded, command: Archive | Revive) -> tuple[Batch, InboxRow]:
-    """What the commit says: results that were reported are receipts, the rest of what waits is refused, and the session goes."""
+async def _decided(runtime: Runtime, head: Loaded, command: Standing) -> tuple[Batch, InboxRow]:
+    """What the commit says. Of one that is put away, results that were reported are receipts, and the rest of what waits is refused."""
     now = max(runtime.clock.now(), head.now)
     batch = Batch(head, checkpoints.decode(head.row.checkpoint), now=now)
-    ledger = Ledger(runtime.store, head.row.no)
-    await ledger.load()
     waiting = await runtime.store.inbox(head.row.no) if isinstance(command, Archive) and not batch.checkpoint.archived else []
+    ledger = Ledger(runtime.store, head.row.no)
+    if waiting:
+        await ledger.load()
     for row in waiting:
         if row.kind == ReportResult.kind:
             try:
@@ -68,12 +77,12 @@ async def _decided(runtime: Runtime, head: Loaded, command: Archive | Revive) ->
     for row in waiting:
         if row.submission_id not in batch.consumed:
             batch.refuse(row, PUT_AWAY)
-    written = batch.apply(type(command)(reason=command.reason, submission=command.submission, actor=command.actor, at=now))
-    seq = next(entry.seq for entry in written if isinstance(entry, Archived | Revived))
+    written = batch.apply(msgspec.structs.replace(command, at=now))
+    seq = next(entry.seq for entry in written if isinstance(entry, Archived | Revived | Halted))
     return batch, receipt_row(command, arrival=head.row.inbox_head + 1, at=now, seq=seq)
 
 
-def _again(earlier: InboxRow, command: Archive | Revive) -> tuple[InboxRow, bool]:
+def _again(earlier: InboxRow, command: Standing) -> tuple[InboxRow, bool]:
     if earlier.digest != commands.digest(command):
         raise conflict(command)
     return earlier, True

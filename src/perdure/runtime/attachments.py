@@ -8,6 +8,7 @@ from ..core.errors import InvalidMedia, InvalidMessage, UsageError
 from ..core.media import Media
 from ..core.messages import Blob, Part, media_of
 from .context import stored_content
+from .halting import check_not_halted
 from .perform import stored_media
 from .scope import Scope, put_away
 
@@ -23,13 +24,14 @@ class Attachments(Scope):
         """Store an image, sound or file in a session ahead of the message that refers to it; send the part that this returns.
 
         Durable when this returns, and idempotent. Bytes that no message refers to are kept until their session is deleted.
-        Raises `SessionNotFound` and `SessionArchived`.
+        Raises `SessionNotFound`, `SessionArchived` and `SessionHalted`.
         """
         if not isinstance(media, Media):
             raise InvalidMedia(f"{type(media).__name__} can't be attached", hint="pass what image(), audio() or file() returns")
         head = await self._head(session_id)
         if head.row.status == "archived":
             raise put_away(session_id)
+        check_not_halted(head.row)
         for blob in stored_media([media]):
             await self._runtime.store.put_blob(head.row.root, blob)
         return media.blob

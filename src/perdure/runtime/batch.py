@@ -12,7 +12,7 @@ from ..core.commands import Command, PostMessage, digest
 from ..core.decider import apply
 from ..core.draft import Draft
 from ..core.effects import effect_key
-from ..core.entries import Archived, EffectSettled, Entry, Failure, OperationEnded, SubmissionRefused, TurnEnded
+from ..core.entries import Archived, EffectSettled, Entry, Failure, Halted, OperationEnded, SubmissionRefused, TurnEnded
 from ..core.errors import Refused
 from ..core.journal import SALT_BYTES, Sealed, seal
 from ..store.base import Catalogue, Claim, Commit, Edited, EffectRow, InboxRow, Loaded, SessionStatus, StoredBlob
@@ -128,7 +128,7 @@ class Batch:
         """
         row, entries, after = self.head.row, self.draft.entries, self.checkpoint
         progress = any(
-            isinstance(entry, TurnEnded | Archived)
+            isinstance(entry, TurnEnded | Archived | Halted)
             or (isinstance(entry, OperationEnded) and entry.final and entry.status in ("succeeded", "failed"))
             for entry in entries
         )
@@ -168,6 +168,8 @@ def parked(checkpoint: Checkpoint, pending: Iterable[InboxRow], now: int) -> tup
             return ("idle", None) if wake_at is None else ("queued", wake_at)
         case "archived":
             return "archived", None
+        case "halted":
+            return "halted", None
         case "waiting" if turn is not None:
             moments = [item.deadline for item in turn.requests if item.deadline]
             if any(row.kind != PostMessage.kind for row in pending):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ..core import checkpoint as checkpoints
 from ..core import ids
-from ..core.checkpoint import Checkpoint, phase
+from ..core.checkpoint import Checkpoint
 from ..core.draft import Draft
 from ..core.effects import tool_of
 from ..core.entries import TERMINALS, Forked, OperationEnded, SessionCreated, TurnEnded
@@ -107,7 +107,7 @@ class Branches(Transcripts, Arguments):
         """
         head = await self._head(session)
         checkpoint = checkpoints.decode(head.row.checkpoint)
-        running = head.row.holder is not None or phase(checkpoint) != "idle"
+        running = head.row.holder is not None or checkpoint.turn is not None
         name = check_id(submission_id(None) if session_id is None else session_id, "a session id")
         if session_id is not None and (known := await self._runtime.store.load(name)) is not None:
             return await self._known_fork(known, session, at, replacement)

@@ -11,6 +11,7 @@ from ..core.entries import Entry
 from ..core.errors import RuntimeClosed, SessionNotFound, StoreClosed, UsageError
 from ..core.journal import open_entry
 from ..store.base import Loaded, News
+from .halting import check_not_halted
 from .messages import read_entries
 
 if TYPE_CHECKING:
@@ -100,8 +101,14 @@ class Consumer:
         return await self._runtime.store.cursor((await self._head(session_id)).row.no, self.name)
 
     async def read(self, session_id: str, *, limit: int = PAGE) -> list[Entry]:
-        """A session's next entries; reading acknowledges nothing. Raises `SessionNotFound`, and `StoreCorrupt` for damaged ones."""
-        no = (await self._head(session_id)).row.no
+        """A session's next entries; reading acknowledges nothing.
+
+        Raises `SessionNotFound`, `StoreCorrupt` for damaged ones, and `SessionHalted`: what a halted session has next is known once it was
+        repaired.
+        """
+        row = (await self._head(session_id)).row
+        check_not_halted(row)
+        no = row.no
         after = await self._runtime.store.cursor(no, self.name)
         return [open_entry(row) for row in await read_entries(self._runtime.store, no, after=after, limit=limit)]
 
@@ -122,8 +129,8 @@ class Consumer:
     async def consume(self, projector: Projector | Project, *, follow: bool = True) -> None:
         """Deliver everything that was not acknowledged, and go on with what comes; without ``follow``, return when there is no more.
 
-        A session that can't be delivered is tried again, later and later, and delays no other; without ``follow`` its error is raised in
-        the end. Nothing that happens here touches a session but the consumer's own cursor in it.
+        A session that can't be delivered, or is halted, is tried again, later and later, and delays no other; without ``follow`` its
+        error is raised in the end. Nothing that happens here touches a session but the consumer's own cursor in it.
         """
         taker: Projector = projector if isinstance(projector, Projector) else _Function(projector)
         await _Consuming(self._runtime, self.name, taker).run(follow)
@@ -204,6 +211,8 @@ class _Consuming:
             self._failed.pop(session_id, None)
 
     async def _pages(self, item: News) -> None:
+        if (head := await self._store.load(item.session_id)) is not None:
+            check_not_halted(head.row)
         known = await self._projector.position(item.session_id)
         after = item.seq if known is None else min(item.seq, known)
         while rows := await read_entries(self._store, item.no, after=after, limit=PAGE):

@@ -16,6 +16,7 @@ from ..store.base import AlreadyThere, Committed, Conflict, InboxRow, Loaded, Ne
 from .about import REASON_LIMIT, check_text
 from .batch import ATTEMPTS, Batch, parked, receipt_row
 from .control import is_control, promote_steers, take_control
+from .halting import halted
 from .ledger import Ledger
 from .names import check_id, conflict
 from .scope import Scope, missing, put_away
@@ -59,6 +60,7 @@ class Door(Scope):
                 digest=commands.digest_of(command.kind, body),
                 body=body,
                 urgent=command.kind not in (PostMessage.kind, Compact.kind),
+                patient=isinstance(command, ReportResult),
                 owner=self._owner,
                 blobs=blobs,
                 create=create,
@@ -73,6 +75,8 @@ class Door(Scope):
                 )
             case NoSession(archived=True):
                 raise put_away(session_id)
+            case NoSession(halted=True):
+                raise halted(session_id)
             case NoSession():
                 raise missing(session_id, deleted=answer.deleted)
         self._runtime.notice(session_id, sure=True)
@@ -91,12 +95,15 @@ class Door(Scope):
                 return Submission(id=earlier.submission_id, arrival=earlier.arrival, duplicate=True)
             if row.status == "archived" and not isinstance(command, ReportResult):
                 raise put_away(session_id)
+            if row.status == "halted":
+                # A late result waits for the repair; nothing else is taken.
+                return await self._send(session_id, command)
             checkpoint = checkpoints.decode(row.checkpoint)
             if isinstance(command, Answer):
                 _check_answer(checkpoint, command, now)
             waiting = await self._runtime.store.inbox(row.no)
             own_code = isinstance(command, RunCommand)
-            if own_code or row.holder is not None or row.status in ("stuck", "halted") or any(map(is_control, waiting)):
+            if own_code or row.holder is not None or row.status == "stuck" or any(map(is_control, waiting)):
                 return await self._send(session_id, command)
             if (applied := await self._apply(head, checkpoint, command, waiting, now)) is not None:
                 return applied

@@ -18,7 +18,7 @@ from ..agent.definition import describe
 from ..core.checkpoint import Operation, Turn, phase
 from ..core.commands import Interrupt, PostMessage
 from ..core.entries import Failure, Metadata, SessionChanged, TurnEnded, TurnEnding
-from ..core.errors import Fenced, LimitExceeded, SessionStuck
+from ..core.errors import Fenced, LimitExceeded, SessionStuck, StoreCorrupt
 from ..core.reports import AttemptEnded, Fail
 from ..models.base import Delta
 from ..models.router import Router
@@ -27,6 +27,7 @@ from .about import read_metadata
 from .batch import Batch, parked
 from .calls import Calls
 from .control import decode_row, is_control
+from .halting import halt_damaged, halted, why_halted
 from .hooks import Hooks
 from .known import Known, is_due
 from .perform import Outcome, Performer
@@ -136,6 +137,7 @@ class Driver:
     async def run(self) -> None:
         """Advance while somebody is interested, or until what was taken up is done. Ends with the error that made it impossible to go on.
 
+        A session that is found damaged is halted, and that error is a `SessionHalted` then, with what was found as its cause.
         ``errand``: take up what there is, once, and end.
         """
         try:
@@ -148,6 +150,12 @@ class Driver:
                     await self.runtime.look_for_results(self.session_id)
                 if self.held or self.interest or state == "working":
                     await self._wait(state)
+        except StoreCorrupt as error:
+            self._abandon()
+            stopped = await halt_damaged(self.runtime, self.session_id, error)
+            if stopped is None:
+                raise
+            raise stopped from error
         except BaseException:
             self._abandon()
             raise
@@ -299,6 +307,8 @@ class Driver:
         row = head.row
         if row.status == "archived":
             raise put_away(self.session_id)
+        if row.status == "halted":
+            raise halted(self.session_id, await why_halted(self.store, row))
         self._known.take_head(head)
         self.runtime.known(row.no, self.session_id)
         self._performer.identity, self._performer.turn = self._known.checkpoint.identity, self._known.checkpoint.turn
@@ -332,7 +342,8 @@ class Driver:
         assert self._known.head is not None
         now = await self.store.load(self.session_id)
         if now is None or (now.row.holder, now.row.fence) != (self.runtime.runner_id, self._known.head.row.fence):
-            raise self._fenced("deleted" if now is None else "archived" if now.row.status == "archived" else "taken over")
+            told = now is not None and now.row.status in ("archived", "halted")
+            raise self._fenced("deleted" if now is None else now.row.status if told else "taken over")
 
     def _fenced(self, how: str) -> Fenced:
         return Fenced(

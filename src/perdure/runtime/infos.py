@@ -16,6 +16,7 @@ from . import listing
 from .about import check_labels, check_owner, check_title, keep_metadata, read_metadata
 from .door import Door, Submission
 from .feed import ResumeRequested
+from .halting import why_halted
 from .names import submission_id
 
 __all__ = ["Infos", "Page", "SessionInfo"]
@@ -24,8 +25,8 @@ __all__ = ["Infos", "Page", "SessionInfo"]
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the catalogue knows of one session. Times are milliseconds since 1970.
 
-    ``route`` is the selected one. ``identity``, ``metadata`` and ``route`` are None where they can't be read, and ``problem`` says why:
-    the session is listed all the same, and `perdure verify` tells more.
+    ``route`` is the selected one. ``problem`` says why it is halted. ``identity``, ``metadata`` and ``route`` are None where they can't
+    be read, and ``problem`` says why: the session is listed all the same, and `perdure verify` tells more.
     """
 
     session_id: str
@@ -77,12 +78,14 @@ class Infos(Door):
         )
         if row.problem:
             return info
+        if row.status == "halted":
+            info = msgspec.structs.replace(info, problem=f"halted: {await why_halted(self._runtime.store, row)}")
         try:
             about = checkpoints.about(row.checkpoint)
             metadata = await read_metadata(about.metadata, self._fetcher(row))
         except (StoreCorrupt, NewerRules) as error:
             # What is broken in one session must not hide the others.
-            return msgspec.structs.replace(info, problem=error.message)
+            return msgspec.structs.replace(info, problem=info.problem or error.message)
         return msgspec.structs.replace(info, identity=about.identity, metadata=metadata, route=about.route)
 
     async def resume_info(self, session_id: str, *, submission: str | None = None) -> ResumeRequested:

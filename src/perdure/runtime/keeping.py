@@ -17,7 +17,7 @@ from ..core.errors import InvalidTranscript, SessionExists, UsageError
 from ..core.messages import Text, title_of
 from ..core.transcript import check_replacement
 from ..store.base import Created
-from .about import check_text
+from .about import REASON_LIMIT, check_text
 from .archive import put_away_or_back
 from .batch import seal_all
 from .deleting import delete
@@ -25,6 +25,8 @@ from .door import Submission, checked
 from .edits import kept, written
 from .foreign import Foreigner
 from .foreign import read as read_foreign
+from .halting import halt, repair
+from .infos import SessionInfo
 from .names import check_id, submission_id
 from .perform import stored_media
 from .sending import Sending
@@ -74,6 +76,29 @@ class Keeping(Sending):
     async def _put_away_or_back(self, session_id: str, command: Archive | Revive) -> Submission:
         row, duplicate = await put_away_or_back(self._runtime, partial(self._head, session_id), command)
         return Submission(id=row.submission_id, arrival=row.arrival, duplicate=duplicate)
+
+    async def halt(self, session_id: str, *, reason: str = "", actor: str = "") -> SessionInfo:
+        """Stop a session where it stands, in one commit, until `repair`; whoever holds it is fenced off. Damage that is found stops it too.
+
+        Nothing runs in it, no consumer gets more of it, and whatever would change it raises `SessionHalted`; a result that is reported
+        waits. What is whole can be read, forked and exported, and it can be deleted. No other session is touched. Where its checkpoint or
+        the end of its hash chain is damaged, no entry is written, and its status alone says it. Raises `SessionHalted` if it is halted,
+        and `SessionNotFound`.
+        """
+        reason, actor = check_text(reason, "reason", REASON_LIMIT), check_text(actor, "actor")
+        await halt(self._runtime, partial(self._head, session_id), reason, actor)
+        return await self.info(session_id)
+
+    async def repair(self, session_id: str, *, reason: str = "", actor: str = "") -> SessionInfo:
+        """Check a halted session whole and, if nothing is wrong with it (any more), let it go on where it was; an entry says so.
+
+        Nothing is guessed or mended: what is damaged has to be restored first, from a backup. Raises `SessionHalted` with the ``problems``
+        that are left among its facts, `NothingChanged` if it is not halted, and `SessionNotFound`.
+        """
+        reason, actor = check_text(reason, "reason", REASON_LIMIT), check_text(actor, "actor")
+        await repair(self._runtime, partial(self._head, session_id), reason, actor)
+        self._runtime.notice(session_id, sure=True)
+        return await self.info(session_id)
 
     async def delete(self, session_id: str, *, tree: bool = False) -> None:
         """Destroy a session's content, for ever. Whoever works on it is fenced off; its id can't be used again.

@@ -38,6 +38,7 @@ from .about import REASON_LIMIT, check_text
 from .batch import ATTEMPTS, Batch
 from .context import resolve_parts
 from .control import decode_row
+from .halting import check_not_halted
 from .messages import PAGE
 from .names import conflict, submission_id
 from .transcripts import Transcripts, check_idle
@@ -85,13 +86,16 @@ class Redaction(Transcripts):
         holds none of it any more after ``store.vacuum()``.
 
         Raises, and changes nothing: `SessionBusy` while a turn runs; `InvalidSpan` for what isn't there or holds no content;
-        `NothingChanged` if nothing is left to remove; `SubmissionConflict`, `SessionNotFound`. Archived sessions can be redacted too.
+        `NothingChanged` if nothing is left to remove; `SubmissionConflict`, `SessionHalted`, `SessionNotFound`. Archived sessions can be
+        redacted too.
         """
         name = submission_id(submission)
         for _ in range(ATTEMPTS):
             head = await self._head(session_id)
-            checkpoint = checkpoints.decode(head.row.checkpoint)
             earlier = await self._runtime.store.submission(head.row.no, name)
+            if earlier is None:
+                check_not_halted(head.row)
+            checkpoint = checkpoints.decode(head.row.checkpoint)
             if earlier is None:
                 check_idle(head, checkpoint, archived=True)
             command = RedactContent(

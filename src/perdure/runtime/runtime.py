@@ -40,6 +40,7 @@ from .consumers import Project, Projector
 from .content import Input
 from .driver import Driver
 from .feed import Event, Feed, Watch
+from .halting import check_not_halted
 from .names import check_id
 from .perform import LONGEST_SECONDS
 from .result import Result, result_of
@@ -312,6 +313,7 @@ class Runtime:
         head = await self.store.load(session_id)
         if head is None:
             return
+        check_not_halted(head.row)
         if phase(decode_checkpoint(head.row.checkpoint)) != "idle" or await self.store.inbox(head.row.no):
             raise TurnUnfinished(
                 f"the session {session_id!r} has an unfinished turn",

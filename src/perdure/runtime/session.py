@@ -17,6 +17,7 @@ from .calls import misfit
 from .content import Input
 from .door import Submission
 from .feed import Event, ResumeRequested, SessionOpened, Watch
+from .halting import halted
 from .messages import read_entries
 from .requests import Request
 from .scope import put_away
@@ -89,8 +90,12 @@ class Session:
             return SessionOpened(
                 session_id=self.id, version=0, created=True, identity=identity, metadata=self._metadata or {}, route=self._route or ""
             )
-        if self._agent is not None and (await self._sessions.info(self.id)).status == "archived":
-            raise put_away(self.id)
+        if self._agent is not None:
+            match (await self._sessions.info(self.id)).status:
+                case "archived":
+                    raise put_away(self.id)
+                case "halted":
+                    raise halted(self.id)
         given = self._metadata
         info = await (self._sessions.info(self.id) if given is None else self._sessions.ensure_metadata(self.id, given))
         return SessionOpened(

@@ -32,6 +32,7 @@ from .about import REASON_LIMIT, check_text
 from .attachments import Attachments
 from .batch import ATTEMPTS, Batch, parked, receipt_row
 from .edits import Written, kept, written
+from .halting import check_not_halted
 from .lineage import Lineage
 from .messages import Messages
 from .names import check_limit, conflict, submission_id
@@ -203,7 +204,7 @@ class Transcripts(Attachments):
 
         Raises, and changes nothing: `SessionBusy` while a turn runs, whatever else is wrong; `RevisionConflict` with both revisions;
         `InvalidSpan` and `CutThroughCall` for positions that can't be cut; `InvalidTranscript` for a replacement that can't stand there;
-        `NothingChanged`; `SubmissionConflict`, `SessionArchived`, `SessionNotFound`.
+        `NothingChanged`; `SubmissionConflict`, `SessionArchived`, `SessionHalted`, `SessionNotFound`.
         """
         name = submission_id(submission)
 
@@ -300,6 +301,8 @@ class Transcripts(Attachments):
         for _ in range(ATTEMPTS):
             head = await self._head(session_id)
             earlier = await self._runtime.store.submission(head.row.no, submission)
+            if earlier is None:
+                check_not_halted(head.row)
             checkpoint = checkpoints.decode(head.row.checkpoint)
             if earlier is None:
                 check_idle(head, checkpoint)

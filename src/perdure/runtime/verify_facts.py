@@ -17,9 +17,11 @@ from ..core.commands import (
     Compact,
     Describe,
     EditMessage,
+    Halt,
     Interrupt,
     PostMessage,
     RedactContent,
+    Repair,
     Replacement,
     ReportResult,
     RestoreRevision,
@@ -42,6 +44,7 @@ from ..core.entries import (
     ExtensionSet,
     Foreign,
     GrantGiven,
+    Halted,
     MessageAdded,
     NoteAdded,
     OperationEnded,
@@ -95,7 +98,9 @@ def references(entry: Entry) -> Iterator[tuple[str, str]]:
 def consumes(entry: Entry) -> str:
     """The submission that an entry takes up, where it names one."""
     match entry:
-        case TurnStarted() | SubmissionRefused() | RequestClosed() | EffectSettled() | Archived() | Revived() | ExtensionCommand():
+        case TurnStarted() | SubmissionRefused() | RequestClosed() | EffectSettled() | ExtensionCommand():
+            return entry.submission
+        case Archived() | Revived() | Halted():
             return entry.submission
         case MessageAdded(deliver="steer"):
             return entry.submission
@@ -110,8 +115,10 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
     if (entry.seq == 1) != isinstance(entry, SessionCreated):
         yield "a journal begins with session_created, and nothing else does"
     turn = before.turn
-    if before.archived and not isinstance(entry, Revived | EffectSettled | NoteAdded | Foreign | Redacted | Rebased):
+    if before.archived and not isinstance(entry, Revived | EffectSettled | NoteAdded | Foreign | Redacted | Rebased | Halted):
         yield "something happened in an archived session"
+    if before.halted and not isinstance(entry, Halted | Foreign | Rebased):
+        yield "something happened in a halted session"
     match entry:
         case SessionCreated() if entry.session_id != session_id:
             yield f"it created the session {entry.session_id!r}"
@@ -119,6 +126,8 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
             yield "a session is archived that is archived, or in the middle of a turn"
         case Revived() if not before.archived:
             yield "a session is revived that is not archived"
+        case Halted(released=False) if before.halted:
+            yield "a session is halted that is halted"
         case TurnStarted() if turn is not None:
             yield f"a turn begins inside the turn {turn.id}"
         case MessageAdded():
@@ -362,6 +371,12 @@ def _commands(row: InboxRow, first: Entry, second: Entry | None, added: Sequence
         case Revive.kind:
             if isinstance(first, Revived) and (first.submission, first.actor) == (row.submission_id, row.actor):
                 yield Revive(reason=first.reason)
+        case Halt.kind:
+            if isinstance(first, Halted) and not first.released and (first.submission, first.actor) == (row.submission_id, row.actor):
+                yield Halt(reason=first.reason, problem=first.problem)
+        case Repair.kind:
+            if isinstance(first, Halted) and first.released and (first.submission, first.actor) == (row.submission_id, row.actor):
+                yield Repair(reason=first.reason)
         case RunCommand.kind:
             if isinstance(first, ExtensionCommand) and (first.submission, first.actor) == (row.submission_id, row.actor):
                 yield RunCommand(extension=first.extension, command=first.command, arguments=first.arguments)

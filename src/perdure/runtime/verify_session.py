@@ -570,9 +570,11 @@ class SessionCheck:
             low, high = max(self.catalogued, self.latest_arrival_at), max(stored.at, self.latest_arrival_at)
         else:
             status, _ = parked(stored, self.pending, row.updated)
-            if row.status != status and not (row.status == "stuck" and row.claims >= STUCK_CLAIMS):
+            # A session whose checkpoint could not be read is halted by this column alone.
+            if row.status not in (status, "halted") and not (row.status == "stuck" and row.claims >= STUCK_CLAIMS):
                 yield f"the status is {row.status}, but should be {status}"
-            low = high = max(stored.at, self.latest_arrival_at)
+            low = max(stored.at, self.latest_arrival_at)
+            high = max(low, row.updated) if row.status == "halted" and not stored.halted else low
             # Parking as stuck is one more claim, and writes no entry.
             if not 0 <= row.claims <= self.recoveries + (self.recoveries >= STUCK_CLAIMS - 1):
                 yield f"{row.claims} claims without progress are counted, but {self.recoveries} are in the journal"
@@ -580,6 +582,8 @@ class SessionCheck:
                 yield from self._waking(stored)
             elif row.status == "archived" and (row.wake_at is not None or self.pending):
                 yield "it is archived, and somebody is to look at it"
+            elif row.status == "halted" and row.wake_at is not None:
+                yield "it is halted, and somebody is to look at it"
         if self.fold is not None and not low <= row.updated <= high:
             yield f"updated is {row.updated}, but should be {high}"
 

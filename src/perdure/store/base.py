@@ -231,10 +231,11 @@ class AlreadyThere(msgspec.Struct, frozen=True):
 
 
 class NoSession(msgspec.Struct, frozen=True):
-    """There is no such session, or it was deleted, or it is archived and takes nothing."""
+    """There is no such session, or it was deleted, or it is archived or halted and takes nothing."""
 
     deleted: bool = False
     archived: bool = False
+    halted: bool = False
 
 
 CommitAnswer: TypeAlias = Committed | Stale | InboxMoved | Held | AlreadyThere | NoSession
@@ -288,8 +289,8 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     """One submission for a session, created by ``create`` if it isn't there. The store gives the row its ``arrival``.
 
     The session's ``wake_at`` becomes at most ``not_before`` (or now), and an idle session's status ``queued``. One that is not ``urgent``
-    leaves the ``wake_at`` of a session that waits for an answer alone: it can't begin before that. With ``owner``, a session of anybody
-    else is none.
+    leaves the ``wake_at`` of a session that waits for an answer alone: it can't begin before that. ``patient``: a halted session takes it,
+    and it waits there. With ``owner``, a session of anybody else is none.
     """
 
     session_id: str
@@ -301,6 +302,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     body: bytes
     urgent: bool = True
+    patient: bool = False
     owner: str | None = None
     blobs: tuple[StoredBlob | OutsideBlob, ...] = ()
     create: NewSession | None = None
@@ -408,7 +410,7 @@ class Store(Protocol):
     async def send(self, send: Send) -> SendAnswer:
         """Put a submission into a session's inbox. Durable when this returns `Sent`.
 
-        An archived session takes nothing new, and still knows what it took before.
+        An archived session takes nothing new, a halted one only what is ``patient``, and both still know what they took before.
         """
 
     async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession:

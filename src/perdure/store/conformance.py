@@ -1023,6 +1023,24 @@ class StoreConformance:
             assert await everything(store) == untouched
             assert not await store.buried("s")
             assert await store.runnable(limit=9) == ["other"]
+
+    async def test_a_halted_session_takes_only_what_is_patient_and_is_woken_by_nothing(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            await create(store, "other")
+            assert isinstance(await store.commit(step(no, catalogue=catalogue("halted"))), Committed)
+            untouched = await everything(store)
+            assert {row.session_id for row in await store.sessions(SessionQuery())} == {"s", "other"}
+            assert await store.send(submission(name="m2")) == NoSession(halted=True)
+            again = await store.send(submission())
+            assert isinstance(again, Sent)
+            assert again.duplicate
+            assert isinstance(await store.send(submission(body=b"other")), Conflict)
+            assert await everything(store) == untouched
+            late = await store.send(msgspec.structs.replace(submission(name="m2"), patient=True))
+            assert isinstance(late, Sent)
+            assert (await row_of(store, "s")).status == "halted"
+            assert await store.runnable(limit=9) == ["other"]
             assert isinstance(await store.commit(step(no, 2, catalogue=catalogue("idle"))), Committed)
             assert isinstance(await store.send(submission(name="m2")), Sent)
 

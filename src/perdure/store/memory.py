@@ -214,6 +214,8 @@ class MemoryStore:
             return Sent(no=session.row.no, row=known, duplicate=True, created=False)
         elif session.row.status == "archived":
             return NoSession(archived=True)
+        elif session.row.status == "halted" and not send.patient:
+            return NoSession(halted=True)
         elif len(session.pending) >= PENDING_LIMIT:
             return QueueIsFull(len(session.pending))
         row = session.row

@@ -29,6 +29,23 @@ def test_a_session_is_archived_listed_revived_and_deleted(perdure: Program) -> N
     assert perdure("verify").endswith("nothing is wrong\n")
 
 
+def test_a_session_is_halted_says_why_and_is_repaired(perdure: Program) -> None:
+    perdure("run", SHOP, "hello there", "--session", "s")
+    assert perdure.json("halt", "s", "--reason", "looks wrong", "--actor", "ann")["status"] == "halted"
+    perdure("halt", "s", code=3)
+    perdure("send", "s", "more", code=3)
+    assert "repair" in perdure.errors
+    assert "halted: looks wrong" in perdure("sessions")
+    assert "halted by ann: looks wrong" in perdure("show", "s")
+    assert "perdure repair s" in perdure("why", "s")
+    assert perdure.json("why", "s")["problem"] == "halted: looks wrong"
+    assert perdure.json("repair", "s", "--actor", "bob", "--reason", "it is fine")["status"] == "idle"
+    perdure("repair", "s", code=3)
+    assert "checked, and let go by bob: it is fine" in perdure("show", "s")
+    perdure("run", SHOP, "and now", "--session", "s")
+    assert perdure("verify").endswith("nothing is wrong\n")
+
+
 def test_lists_are_filtered_and_paged(perdure: Program) -> None:
     for index in range(3):
         perdure("run", SHOP, f"matter {index}", "--session", f"s{index}", "--owner", "acme")

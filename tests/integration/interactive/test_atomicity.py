@@ -336,17 +336,22 @@ def _mangled(name: str) -> tuple[str, ...]:
         *["body that is no entry", "message with other words", "message that another's row replaced"],
     ],
 )
-async def test_a_session_whose_rows_are_not_what_its_head_says_is_refused_and_not_touched(disk: Path, name: str) -> None:
+async def test_a_session_whose_rows_are_not_what_its_head_says_is_refused_and_halted(disk: Path, name: str) -> None:
     """RS-16."""
     place: Any = disk
     agent, asked = payer(Reply("unreachable"))
     await lived(place, agent, between_steps, GO)
     place.execute(*_mangled(name))
     async with place.process() as process:
-        before = await process.everything()
-        with pytest.raises(perdure.StoreCorrupt):
+        _, journal, inbox, effects, *_ = await process.everything()
+        with pytest.raises(perdure.SessionHalted) as refused:
             await process.recover([agent], session="s")
-        assert await process.everything() == before
+        assert isinstance(refused.value.__cause__, perdure.StoreCorrupt)
+        # It is halted, and nothing that it held is another than before.
+        after = await process.everything()
+        assert after[0].status == "halted"
+        assert [entry for entry in after[1] if entry.kind != "halted"] == list(journal)
+        assert after[2:4] == (inbox, effects)
         # No other session is harmed.
         assert (await process.run(payer(Reply("fine"))[0], "hello", session="t")).output == "fine"
     assert not asked

@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Agent, ContentElsewhere, DirectoryBlobs, FunctionModel, ModelRequest, Reply, StoreCorrupt, SubmissionConflict, Uri
+from perdure import (
+    Agent,
+    ContentElsewhere,
+    DirectoryBlobs,
+    FunctionModel,
+    ModelRequest,
+    Reply,
+    SessionHalted,
+    StoreCorrupt,
+    SubmissionConflict,
+    Uri,
+)
 from perdure.core.errors import StoreBroken, StoreFull
 from perdure.store.audit import Auditable
 from perdure.store.base import Store
@@ -121,7 +132,7 @@ async def test_missing_or_altered_bytes_are_an_error_everywhere(place: OutsidePl
     else:
         path.write_bytes(ONE.data[:-1] + b"x")
     async with place.process() as process:
-        with pytest.raises(StoreCorrupt, match=ONE.blob.digest):
+        with pytest.raises(SessionHalted, match=ONE.blob.digest):
             await process.run(looking(seen), "again", session="s")
         with pytest.raises(StoreCorrupt):
             await process.sessions.content("s", ONE.blob)

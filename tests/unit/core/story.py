@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from perdure.core import checkpoint as checkpoints
 from perdure.core import entries, ids
 from perdure.core.checkpoint import Checkpoint, Operation, evolve, fold
-from perdure.core.commands import Answer, Archive, Compact, PostMessage, ReportResult
+from perdure.core.commands import Answer, Archive, Compact, Halt, PostMessage, ReportResult
 from perdure.core.decider import decide
 from perdure.core.draft import Draft
 from perdure.core.entries import Entry, Failure, Limits, OperationEnded, Plan, RequestRecord, SessionCreated
@@ -225,6 +225,13 @@ def archived() -> Story:
     return story
 
 
+def halted() -> Story:
+    """The session was stopped while a call ran."""
+    story = tools()
+    story.do(Halt(submission="x3", problem="entry 3 is not what was written", at=story.now()))
+    return story
+
+
 def before_model() -> Story:
     """A turn began; no model call was prepared yet."""
     story = Story()
@@ -409,6 +416,8 @@ def line(entry: Entry) -> str:
             rest = f"{entry.turn} {entry.outcome}"
         case entries.ExtensionSet():
             rest = f"{entry.extension}.{entry.key}{' dropped' if entry.dropped else ''}"
+        case entries.Halted(released=True):
+            rest = "released"
         case entries.ExtensionCommand():
             rest = f"{entry.extension}.{entry.command}"
         case _:

@@ -15,7 +15,7 @@ from story import Story, call, planned
 from perdure.core import checkpoint as checkpoints
 from perdure.core import entries, journal
 from perdure.core.checkpoint import Phase, due, fold, phase, reviewing, startable
-from perdure.core.commands import Archive, Describe, Interrupt, PostMessage, Revive, RevokeGrant, RunCommand, SelectRoute
+from perdure.core.commands import Archive, Describe, Halt, Interrupt, PostMessage, Repair, Revive, RevokeGrant, RunCommand, SelectRoute
 from perdure.core.entries import (
     EffectMatch,
     EffectSettled,
@@ -58,7 +58,7 @@ from perdure.core.reports import (
 )
 
 EFFECTS = ("pure", "idempotent", "transactional", "external")
-PHASES: set[Phase] = {"idle", "model", "tools", "waiting", "completing", "archived"}
+PHASES: set[Phase] = {"idle", "model", "tools", "waiting", "completing", "archived", "halted"}
 
 choices = st.lists(st.integers(0, 2**32 - 1), max_size=60)
 bounded = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -80,7 +80,7 @@ class Driver:
         match pick(12):
             case 0:
                 self.claim(pick)
-            case 1 if self.story.phase != "archived":
+            case 1 if self.story.phase not in ("archived", "halted"):
                 self.sometimes(pick)
             case _:
                 getattr(self, self.story.phase)(pick)
@@ -99,6 +99,8 @@ class Driver:
             case 5:
                 s.do(Archive(submission="x", at=s.now()))
                 self.interrupted.append(len(s.entries))
+            case 8:
+                s.do(Halt(submission="h", at=s.now()))
             case 0 if s.phase != "idle":
                 s.do(Interrupt(at=s.now()))
                 self.interrupted.append(len(s.entries))
@@ -158,6 +160,10 @@ class Driver:
             self.settle_late()
         else:
             s.do(Revive(submission="y", at=s.now()))
+
+    def halted(self, pick: _Numbers) -> None:
+        s = self.story
+        s.do(TimePassed(at=s.now() + 100) if pick(2) else Repair(submission="r", at=s.now()))
 
     def idle(self, pick: _Numbers) -> None:
         s = self.story
@@ -532,7 +538,7 @@ def test_recovered_is_written_on_every_takeover_in_mid_turn_and_nothing_of_the_o
 @given(choices)
 def test_after_an_interrupt_everything_is_closed(numbers: list[int]) -> None:
     s = told(numbers).story
-    if s.phase in ("idle", "archived"):
+    if s.phase in ("idle", "archived", "halted"):
         return
 
     written = s.do(Interrupt(at=s.now()))

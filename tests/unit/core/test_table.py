@@ -18,9 +18,11 @@ from perdure.core.commands import (
     Compact,
     Describe,
     EditMessage,
+    Halt,
     Interrupt,
     PostMessage,
     RedactContent,
+    Repair,
     Replacement,
     RestoreRevision,
     Revive,
@@ -40,6 +42,7 @@ from perdure.core.errors import (
     RevisionConflict,
     SessionArchived,
     SessionBusy,
+    SessionHalted,
     StaleRequest,
     SubmissionRejected,
 )
@@ -188,6 +191,14 @@ def archive(s: Story) -> Archive:
 
 def revive(s: Story) -> Revive:
     return Revive(submission="x2", actor="ann", at=s.now())
+
+
+def halt(s: Story) -> Halt:
+    return Halt(submission="x3", actor="ann", problem="entry 3 is not what was written", at=s.now())
+
+
+def repair(s: Story) -> Repair:
+    return Repair(submission="x4", actor="ann", at=s.now())
 
 
 class Refusal(NamedTuple):
@@ -810,7 +821,7 @@ for command, when in {
     Continue: go_on, EndTurn: end,
     Accept: accept("steer"), Interrupt: interrupt(), Answer: answer(), SelectRoute: select, RevokeGrant: revoke, AddNote: note,
     ChangeQueue: edit("turn"), Describe: describe(title="x"), EditTranscript: edited(), RouteGiven: give("b"),
-    Promote: promote, Archive: archive,
+    Promote: promote, Archive: archive, Revive: revive, Redact: redacted, Halt: halt,
     Fail: fail, Finish: finish, Redefined: redefine,
     AttemptEnded: lambda s: AttemptEnded(operation="t2.0.1", attempt=1, status="succeeded", at=s.now()),
     CallsPlanned: lambda s: CallsPlanned(calls=(), fence=1, at=s.now()),
@@ -822,7 +833,16 @@ for command, when in {
     EndEarly: lambda s: EndEarly(reason="", at=s.now()),
     Reconciled: lambda s: Reconciled(operation="t2.0.1", outcome="done", at=s.now()),
 }.items():
-    cell(command, "archived", "refused", story.archived, when, Refusal(SessionArchived))
+    if command not in (Revive, Redact, Halt):
+        cell(command, "archived", "refused", story.archived, when, Refusal(SessionArchived))
+    cell(command, "halted", "refused", story.halted, when, Refusal(SessionHalted))
+for situation in ("idle", "model", "tools", "waiting", "completing", "archived"):
+    cell(Halt, situation, "nothing else ends", getattr(story, situation), halt, ["halted"])
+    cell(Repair, situation, "only the catalogue said so", getattr(story, situation), repair, ["halted released"])
+cell(Repair, "halted", "it goes on where it was", story.halted, repair, ["halted released"])
+cell(Report, "halted", "a late result waits", story.halted, lambda s: s.report("t2.0.1"), NOTHING)
+cell(Claimed, "halted", "nothing runs", story.halted, lambda s: s.claim(), NOTHING)
+cell(TimePassed, "halted", "nothing is decided", story.halted, late, NOTHING)
 # fmt: on
 
 

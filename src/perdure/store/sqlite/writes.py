@@ -287,6 +287,8 @@ class SendWrite(Write):
             return Sent(no=session.no, row=row, duplicate=True, created=False) if row.digest == send.digest else Conflict(row)
         if session.status == "archived":
             return NoSession(archived=True)
+        if session.status == "halted" and not send.patient:
+            return NoSession(halted=True)
         waiting: int = tx.one("inbox_count", {"no": session.no})[0]
         if waiting >= PENDING_LIMIT:
             return QueueIsFull(waiting)
