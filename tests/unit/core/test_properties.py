@@ -520,16 +520,18 @@ def test_the_phase_is_always_one_of_six_and_a_claim_leaves_nothing_of_an_older_f
     assert all(item.status == "unknown" for item in due(s.checkpoint))
 
 
+@example([2822, 578869])
 @bounded
 @given(choices)
 def test_recovered_is_written_on_every_takeover_in_mid_turn_and_nothing_of_the_old_holder_follows_it(numbers: list[int]) -> None:
     s = told(numbers).story
-    had_turn = s.checkpoint.turn is not None
+    # Nobody takes a halted session up, whatever it was doing.
+    goes_on = s.checkpoint.turn is not None and s.phase != "halted"
 
     written = s.do(s.claim())
 
     places = [index for index, entry in enumerate(written) if isinstance(entry, Recovered)]
-    assert len(places) == had_turn
+    assert len(places) == goes_on
     behind = written[places[0] + 1 :] if places else []
     assert all(isinstance(entry, RequestOpened) for entry in behind)
 
