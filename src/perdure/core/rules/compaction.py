@@ -7,11 +7,11 @@ from msgspec.structs import replace
 from ..checkpoint import Operation
 from ..context import NOTES_LIMIT, NOTES_TOOL, notes_in
 from ..draft import Draft
-from ..entries import Failure, OperationEnded, OperationStarted, Plan, PrefixChanged, TurnCompleted, TurnFailed
+from ..entries import Failure, OperationEnded, Plan, PrefixChanged, TurnCompleted, TurnFailed
 from ..messages import digest_of, part_digest, visible
 from ..reports import AttemptEnded, CompactionAccepted, CompactionPrepared, EndEarly
 from .endings import end_turn
-from .turns import end_if_limited
+from .turns import ask_model
 
 NO_NOTES = Failure(
     code="invalid_notes",
@@ -21,20 +21,10 @@ NO_NOTES = Failure(
 
 def prepare(draft: Draft, command: CompactionPrepared) -> None:
     """Ask for notes: another attempt where the same was asked for before."""
-    turn, request = draft.turn, command.request
-    running = next((item for item in turn.compactions if item.status != "ended"), None)
-    if running is not None and running.status == "started":
-        return
-    if running is not None and running.plan.arguments == request.digest:
-        draft.write(OperationStarted(operation=running.id, attempt=running.attempt + 1, fence=command.fence, request=request), command.at)
-        return
-    if running is not None:
-        changed = Failure(code="request_changed", message="what is to be summarised changed before it was asked for again")
-        draft.write(OperationEnded(operation=running.id, attempt=0, status="cancelled", failure=changed), command.at)
-    elif end_if_limited(draft, command.at):
-        return
+    request = command.request
+    running = next((item for item in draft.turn.compactions if item.status != "ended"), None)
     plan = Plan(kind="compaction", name=request.route, arguments=request.digest, upto=command.upto)
-    draft.write(OperationStarted(operation=draft.turn.next_id(), attempt=1, fence=command.fence, plan=plan, request=request), command.at)
+    ask_model(draft, command, running, plan, "what is to be summarised changed before it was asked for again")
 
 
 def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry_at: int | None) -> None:

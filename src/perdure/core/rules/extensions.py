@@ -18,12 +18,12 @@ from ..entries import (
     TurnEnded,
     TurnFailed,
     TurnLimited,
-    TurnStarted,
 )
 from ..errors import LimitExceeded
 from ..ids import once_key, rejected_digest
 from ..reports import BeginStep, CommandDone, Continue, EndTurn, Extend, Reject, ResultsReviewed, StopTurn
 from .endings import abort, close_steps, end_turn, tell_results
+from .turns import begin_turn
 
 
 def extend(draft: Draft, command: Extend) -> None:
@@ -54,19 +54,7 @@ def reject(draft: Draft, command: Reject) -> None:
     """A turn that is over before it says anything; the message stands nowhere."""
     post = command.post
     assert isinstance(post, PostMessage)
-    started = TurnStarted(
-        submission=post.submission,
-        agent=command.agent,
-        definition=command.definition,
-        route=command.route,
-        limits=command.limits,
-        archive=command.archive,
-        author=post.author or post.actor,
-        source=post.source,
-        holds=command.holds,
-        rejected=rejected_digest(digest_of_command(post), post.actor),
-    )
-    draft.write(started, command.at)
+    begin_turn(draft, command, rejected=rejected_digest(digest_of_command(post), post.actor))
     end_turn(draft, TurnAborted, command.at, reason=command.reason, extension=command.extension)
 
 

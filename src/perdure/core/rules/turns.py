@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..checkpoint import Turn
+from ..checkpoint import Operation, Turn
 from ..commands import Compact, Interrupt, PostMessage
 from ..draft import Draft
 from ..entries import (
@@ -18,7 +18,7 @@ from ..entries import (
 )
 from ..errors import SubmissionRejected
 from ..messages import digest_of, part_digest, visible
-from ..reports import Accept, Fail, Finish, Redefined, StepPrepared
+from ..reports import Accept, CompactionPrepared, Fail, Finish, Redefined, StepPrepared
 from .endings import UNKNOWN_LIVE, abort, end_turn, fail_turn
 
 
@@ -26,23 +26,28 @@ def start_turn(draft: Draft, command: Accept) -> None:
     post = command.post
     if isinstance(post, PostMessage) and post.turn and post.deliver == "steer":
         raise _stale(post.turn)
-    draft.write(
-        TurnStarted(
-            submission=post.submission,
-            agent=command.agent,
-            definition=command.definition,
-            route=command.route,
-            limits=command.limits,
-            archive=command.archive,
-            author=post.actor if isinstance(post, Compact) else post.author or post.actor,
-            source=None if isinstance(post, Compact) else post.source,
-            compacts=isinstance(post, Compact),
-            holds=command.holds,
-        ),
-        command.at,
-    )
+    begin_turn(draft, command)
     if isinstance(post, PostMessage):
         _user_message(draft, post, "queue" if post.deliver == "steer" else post.deliver, command.at)
+
+
+def begin_turn(draft: Draft, command: Accept, *, rejected: str = "") -> None:
+    """A submission is taken up. ``rejected`` is the digest of one that the agent's own code turned away, which stands nowhere else."""
+    post = command.post
+    started = TurnStarted(
+        submission=post.submission,
+        agent=command.agent,
+        definition=command.definition,
+        route=command.route,
+        limits=command.limits,
+        archive=command.archive,
+        author=post.actor if isinstance(post, Compact) else post.author or post.actor,
+        source=None if isinstance(post, Compact) else post.source,
+        compacts=isinstance(post, Compact),
+        holds=command.holds,
+        rejected=rejected,
+    )
+    draft.write(started, command.at)
 
 
 def steer(draft: Draft, command: Accept) -> None:
@@ -77,28 +82,26 @@ def _user_message(draft: Draft, post: PostMessage, deliver: str, at: int) -> Non
 
 
 def prepare_step(draft: Draft, command: StepPrepared) -> None:
-    turn, request = draft.turn, command.request
-    running = turn.model
+    request = command.request
+    plan = Plan(kind="model", name=request.route, arguments=request.digest)
+    ask_model(draft, command, draft.turn.model, plan, "the request of this step changed before it was sent again")
+
+
+def ask_model(draft: Draft, command: StepPrepared | CompactionPrepared, running: Operation | None, plan: Plan, changed: str) -> None:
+    """Start an attempt: of the operation that was ``running`` if it asked the same, else of a new one, within the turn's limits."""
+    request, at = command.request, command.at
     if running is not None and running.status == "started":
         return
     if running is not None and running.plan.arguments == request.digest:
-        draft.write(OperationStarted(operation=running.id, attempt=running.attempt + 1, fence=command.fence, request=request), command.at)
+        draft.write(OperationStarted(operation=running.id, attempt=running.attempt + 1, fence=command.fence, request=request), at)
         return
     if running is not None:
-        changed = Failure(code="request_changed", message="the request of this step changed before it was sent again")
-        draft.write(OperationEnded(operation=running.id, attempt=0, status="cancelled", failure=changed), command.at)
-    elif end_if_limited(draft, command.at):
-        return
-    plan = Plan(kind="model", name=request.route, arguments=request.digest)
-    draft.write(OperationStarted(operation=draft.turn.next_id(), attempt=1, fence=command.fence, plan=plan, request=request), command.at)
-
-
-def end_if_limited(draft: Draft, at: int) -> bool:
-    """No model is called beyond a turn's limits: the turn ends instead."""
-    limit = _limit_reached(draft.turn)
-    if limit:
+        failure = Failure(code="request_changed", message=changed)
+        draft.write(OperationEnded(operation=running.id, attempt=0, status="cancelled", failure=failure), at)
+    elif limit := _limit_reached(draft.turn):
         end_turn(draft, TurnLimited, at, limit=limit, reason=f"limit reached: {limit}")
-    return bool(limit)
+        return
+    draft.write(OperationStarted(operation=draft.turn.next_id(), attempt=1, fence=command.fence, plan=plan, request=request), at)
 
 
 def _limit_reached(turn: Turn) -> str:
