@@ -23,7 +23,7 @@ from .arguments import Arguments
 from .batch import seal_all
 from .edits import Written, kept, written
 from .lineage import Beyond, Lineage
-from .messages import Messages, read_entries
+from .messages import Messages, read_entries, read_entry
 from .names import check_id, check_limit, submission_id
 from .scope import missing, put_away
 from .transcripts import Transcripts, check_end, revision_of, role_at
@@ -310,8 +310,9 @@ class Branches(Transcripts, Arguments):
             if origin is None:
                 raise StoreCorrupt(f"the session {item.session!r} is missing", hint="run `perdure verify`")
             head = origin
-        rows = await read_entries(self._runtime.store, item.no, after=item.row.seq - 1, before=item.row.seq + 1)
-        receipt = open_entry(rows[0])
+        receipt = await read_entry(self._runtime.store, item.no, item.row.seq)
+        if receipt is None:
+            raise StoreCorrupt(f"entry {item.row.seq}, the receipt of an effect, is missing", hint="run `perdure verify`")
         # Of a deleted session, the receipt is left, and not what asked for the call.
         told = receipt if isinstance(receipt, OperationEnded) and head.row.status != "deleted" else None
         arguments = None if told is None else await self._called_with(head, told, {})

@@ -6,13 +6,12 @@ from typing import Any
 
 from ..core.context import handle_of, slice_of
 from ..core.entries import EffectSettled, MessageAdded, OperationEnded
-from ..core.journal import open_entry
 from ..core.layout import Layout
 from ..core.messages import ToolCallResponse
 from ..store.base import Store
 from ..tools.tool import ToolError
 from .context import Fetch, resolve_parts
-from .messages import Messages, read_entries
+from .messages import Messages, read_entry
 
 __all__ = ["find_message", "read_archived"]
 
@@ -20,8 +19,7 @@ __all__ = ["find_message", "read_archived"]
 async def find_message(store: Store, no: int, number: int) -> MessageAdded | None:
     """A session's message by its number."""
     seq = await store.seek(no, number)
-    rows = [] if not number or seq is None else await read_entries(store, no, after=seq - 1, before=seq + 1)
-    entry = open_entry(rows[0]) if rows else None
+    entry = None if not number or seq is None else await read_entry(store, no, seq)
     return entry if isinstance(entry, MessageAdded) and entry.number == number else None
 
 
@@ -40,9 +38,7 @@ async def read_archived(store: Store, messages: Messages, layout: Layout, fetch:
             break
     if named is None or message is None or message.role != "tool" or named[1] >= len(message.responses):
         raise ToolError(f"there is no result {arguments['handle']!r}; an excerpt says what its result is called, such as 12.0")
-    receipt = message.responses[named[1]].receipt
-    rows = await read_entries(store, no, after=receipt - 1, before=receipt + 1)
-    entry = open_entry(rows[0]) if rows else None
+    entry = await read_entry(store, no, message.responses[named[1]].receipt)
     parts = await resolve_parts(entry.parts, fetch) if isinstance(entry, OperationEnded | EffectSettled) else ()
     response = next((part for part in parts if isinstance(part, ToolCallResponse)), None)
     if response is None:

@@ -22,12 +22,9 @@ from .control import decode_row, is_control
 from .excerpts import read_archived
 from .ledger import Ledger
 from .lineage import Lineage
-from .messages import Messages, read_entries
+from .messages import PAGE, Messages, read_entries
 
 __all__ = ["Known", "is_due"]
-
-PAGE = 2_000
-"""How many entries of a long session are read at once."""
 
 
 def is_due(row: InboxRow, now: int) -> bool:

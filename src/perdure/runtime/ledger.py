@@ -15,7 +15,7 @@ from ..core.reports import Report
 from ..store.base import EffectRow, Store
 from .batch import Batch
 from .lineage import Lineage
-from .messages import read_entries
+from .messages import read_entries, read_entry
 from .perform import keep_parts
 
 __all__ = ["Ledger"]
@@ -52,10 +52,13 @@ class Ledger:
         for pending in batch.entries if batch is not None else ():
             if pending.seq == seq:
                 return pending
-        rows = await read_entries(self._store, self.no, after=seq - 1, before=seq + 1)
-        if not rows:
+        return await self._stored(self.no, seq)
+
+    async def _stored(self, no: int, seq: int) -> Entry:
+        entry = await read_entry(self._store, no, seq)
+        if entry is None:
             raise StoreCorrupt(f"entry {seq}, which something refers to, is missing", hint="run `perdure verify`")
-        return open_entry(rows[0])
+        return entry
 
     async def receipt(self, seq: int, batch: Batch | None = None) -> OperationEnded:
         """The receipt at a seq. Raises `StoreCorrupt` if something else stands there."""
@@ -85,7 +88,7 @@ class Ledger:
             found = await self._lineage.match(effect_key(plan.name, ""), key)
         if found is None:
             return None
-        receipt = open_entry((await read_entries(self._store, found.no, after=found.row.seq - 1, before=found.row.seq + 1))[0])
+        receipt = await self._stored(found.no, found.row.seq)
         operation = getattr(receipt, "operation", "")
         row, other = found.row, found.row.effect_key != key
         return EffectMatch(operation=operation, seq=row.seq, state=row.state, session=found.session, beyond=True, other=other)
@@ -95,9 +98,7 @@ class Ledger:
         no = self.no
         if match.session and self._lineage is not None:
             no = await self._lineage.number(match.session)
-        pending = batch.entries if no == self.no else []
-        stored = await read_entries(self._store, no, after=match.seq - 1, before=match.seq + 1)
-        receipt = next((entry for entry in pending if entry.seq == match.seq), None) or open_entry(stored[0])
+        receipt = await (self.entry(match.seq, batch) if no == self.no else self._stored(no, match.seq))
         if isinstance(receipt, OperationEnded) and receipt.status == "uncertain" and match.state != "uncertain":
             settled = [open_entry(row) for row in await read_entries(self._store, no, after=match.seq, kinds=(EffectSettled.kind,))]
             receipt = next((entry for entry in settled if isinstance(entry, EffectSettled) and entry.receipt == match.seq), receipt)

@@ -19,7 +19,7 @@ from ..core.messages import Message, Part
 from ..store.base import SessionRow, Store
 from .context import CONTEXT_KINDS, resolve_parts, stored_content
 
-__all__ = ["PAGE", "Messages", "left_of", "read_entries"]
+__all__ = ["PAGE", "Messages", "left_of", "read_entries", "read_entry"]
 
 PAGE = 2_000
 """How many entries are read at once."""
@@ -32,6 +32,12 @@ async def read_entries(store: Store, no: int, **wanted: object) -> list[Sealed]:
         return rows
     left = await left_of(store, no)
     return [row if row.body is not None else msgspec.structs.replace(row, body=left.get(row.seq)) for row in rows]
+
+
+async def read_entry(store: Store, no: int, seq: int) -> Entry | None:
+    """One entry, or what is left of it; ``None`` if there is none."""
+    rows = await read_entries(store, no, after=seq - 1, before=seq + 1)
+    return open_entry(rows[0]) if rows else None
 
 
 async def left_of(store: Store, no: int) -> dict[int, bytes]:

@@ -9,11 +9,10 @@ from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Checkpoint
 from ..core.entries import Entry, Identity
 from ..core.errors import SessionArchived, SessionNotFound, UsageError
-from ..core.journal import open_entry
 from ..store.base import Loaded, SessionRow
 from .about import check_identity
 from .context import Fetch, stored_content
-from .messages import read_entries
+from .messages import read_entry
 from .names import check_id
 
 if TYPE_CHECKING:
@@ -60,8 +59,7 @@ class Scope:
         return identity
 
     async def _entry(self, head: Loaded, seq: int) -> Entry | None:
-        rows = await read_entries(self._runtime.store, head.row.no, after=seq - 1, before=seq + 1)
-        return open_entry(rows[0]) if rows else None
+        return await read_entry(self._runtime.store, head.row.no, seq)
 
     def _fetcher(self, row: SessionRow) -> Fetch:
         return partial(stored_content, self._runtime.store, row.root)

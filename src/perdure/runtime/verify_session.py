@@ -24,7 +24,7 @@ from ..store.base import PENDING_LIMIT, InboxRow, Loaded, Store
 from . import verify_facts as facts
 from .batch import parked
 from .driver import STUCK_CLAIMS
-from .messages import left_of, read_entries
+from .messages import left_of, read_entries, read_entry
 from .verify_layouts import LayoutCheck
 
 __all__ = ["PAGE", "UNREADABLE", "Checked", "Problem", "SessionCheck"]
@@ -333,8 +333,7 @@ class SessionCheck:
         if not 0 < seq <= self.row.version:
             return None
         try:
-            rows = await read_entries(self.store, self.row.no, after=seq - 1, before=seq + 1)
-            return open_entry(rows[0])
+            return await read_entry(self.store, self.row.no, seq)
         except UNREADABLE:
             # The journal's own check has said so.
             return None
