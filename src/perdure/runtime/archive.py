@@ -14,8 +14,8 @@ from ..core.entries import Archived, Failure, Halted, Revived
 from ..core.errors import LimitExceeded, SessionBusy, StoreCorrupt
 from ..core.rules.archive import PUT_AWAY
 from ..store.base import AlreadyThere, Claim, Committed, InboxRow, Loaded
-from .batch import Batch, parked, receipt_row
-from .control import decode_row, take_control
+from .batch import Batch, receipt_row
+from .control import commit_by_sender, decode_row, take_control
 from .halting import check_not_halted
 from .ledger import Ledger
 from .names import conflict
@@ -45,15 +45,10 @@ async def put_away_or_back(runtime: Runtime, look: Callable[[], Awaitable[Loaded
         if not isinstance(command, Repair):
             check_not_halted(head.row)
         batch, row = await _decided(runtime, head, command)
-        waiting = [item for item in await runtime.store.inbox(head.row.no) if item.submission_id not in batch.consumed]
-        status, wake_at = parked(batch.checkpoint, waiting, batch.now)
+        waiting = await runtime.store.inbox(head.row.no)
         claim = Claim(runner=runtime.runner_id, force=True) if head.row.holder is not None else None
-        commit = batch.commit(
-            holder=None, claim=claim, release=True, inbox_head=head.row.inbox_head, status=status, wake_at=wake_at, received=(row,)
-        )
-        match await runtime.store.commit(commit):
+        match await commit_by_sender(runtime, batch, row, waiting, claim=claim, release=True):
             case Committed():
-                runtime.committed_elsewhere(head.row.session_id, batch)
                 return row, False
             case AlreadyThere(there):
                 return _again(there, command)

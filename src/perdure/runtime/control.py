@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from ..core import commands
@@ -9,11 +11,30 @@ from ..core.commands import Command, Compact, EditMessage, PostMessage, RedactCo
 from ..core.entries import TurnCompleted, TurnEnded
 from ..core.errors import StoreCorrupt
 from ..core.reports import ChangeQueue, Promote
-from ..store.base import Edited, InboxRow
-from .batch import Batch
+from ..store.base import Claim, CommitAnswer, Committed, Edited, InboxRow
+from .batch import Batch, parked
 from .ledger import Ledger
 
-__all__ = ["decode_row", "is_control", "promote_steers", "take_control"]
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+__all__ = ["commit_by_sender", "decode_row", "is_control", "promote_steers", "take_control"]
+
+
+async def commit_by_sender(
+    runtime: Runtime, batch: Batch, row: InboxRow, waiting: list[InboxRow], *, claim: Claim | None = None, release: bool = False
+) -> CommitAnswer:
+    """Commit what a sender decided for a session that nobody holds, or that it takes. ``row`` is the receipt, ``waiting`` the inbox."""
+    head = batch.head.row
+    left = [item for item in waiting if item.submission_id not in batch.consumed]
+    status, wake_at = parked(batch.checkpoint, left, batch.now)
+    commit = batch.commit(
+        holder=None, claim=claim, release=release, inbox_head=head.inbox_head, status=status, wake_at=wake_at, received=(row,)
+    )
+    answer = await runtime.store.commit(commit)
+    if isinstance(answer, Committed):
+        runtime.committed_elsewhere(head.session_id, batch)
+    return answer
 
 
 def is_control(row: InboxRow) -> bool:

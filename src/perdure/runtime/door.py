@@ -14,8 +14,8 @@ from ..core.reports import TimePassed
 from ..core.rules.requests import check_decision
 from ..store.base import AlreadyThere, Committed, Conflict, InboxRow, Loaded, NewSession, NoSession, QueueIsFull, Send, StoredBlob
 from .about import REASON_LIMIT, check_text
-from .batch import ATTEMPTS, Batch, parked, receipt_row
-from .control import is_control, promote_steers, take_control
+from .batch import ATTEMPTS, Batch, receipt_row
+from .control import commit_by_sender, is_control, promote_steers, take_control
 from .halting import halted
 from .ledger import Ledger
 from .names import check_id, conflict
@@ -127,13 +127,9 @@ class Door(Scope):
         batch.consumed.pop(command.submission)
         batch.settled.pop(command.submission, None)
         promote_steers(batch, waiting)
-        left = [item for item in waiting if item.submission_id not in batch.consumed]
-        status, wake_at = parked(batch.checkpoint, left, now)
-        commit = batch.commit(holder=None, inbox_head=head.row.inbox_head, status=status, wake_at=wake_at, received=(row,))
-        answer = await self._runtime.store.commit(commit)
+        answer = await commit_by_sender(self._runtime, batch, row, waiting)
         match answer:
             case Committed():
-                self._runtime.committed_elsewhere(head.row.session_id, batch)
                 return Submission(id=command.submission, arrival=arrival, duplicate=False)
             case AlreadyThere():
                 return Submission(id=command.submission, arrival=answer.row.arrival, duplicate=True)

@@ -30,7 +30,8 @@ from ..core.transcript import EMPTY, Transcript, chained, check_cut, check_repla
 from ..store.base import Committed, Loaded
 from .about import REASON_LIMIT, check_text
 from .attachments import Attachments
-from .batch import ATTEMPTS, Batch, parked, receipt_row
+from .batch import ATTEMPTS, Batch, receipt_row
+from .control import commit_by_sender
 from .edits import Written, kept, written
 from .halting import check_not_halted
 from .lineage import Lineage
@@ -330,12 +331,7 @@ class Transcripts(Attachments):
         """The sender's own commit. False: somebody was faster."""
         row = receipt_row(command, arrival=head.row.inbox_head + 1, at=command.at, seq=batch.entries[0].seq)
         waiting = await self._runtime.store.inbox(head.row.no)
-        status, wake_at = parked(batch.checkpoint, waiting, command.at)
-        commit = batch.commit(holder=None, inbox_head=head.row.inbox_head, status=status, wake_at=wake_at, received=(row,))
-        if not isinstance(await self._runtime.store.commit(commit), Committed):
-            return False
-        self._runtime.committed_elsewhere(head.row.session_id, batch)
-        return True
+        return isinstance(await commit_by_sender(self._runtime, batch, row, waiting), Committed)
 
     async def _known_edit(self, head: Loaded, submission: str, seq: int) -> Edit:
         entry = await Messages(self._runtime.store, head.row).laid(seq)
