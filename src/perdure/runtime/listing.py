@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
-import hmac
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -15,6 +13,7 @@ from ..core import canonical
 from ..core.errors import UsageError
 from ..store.base import SessionQuery, SessionRow, SessionStatus
 from .about import check_labels, check_text
+from .signed import pack, unpack
 
 __all__ = ["PAGE_LIMIT", "continued", "query", "token"]
 
@@ -79,22 +78,17 @@ def _texts(value: Any, what: str) -> tuple[str, ...]:
 
 def token(asked: SessionQuery, secret: bytes, last: SessionRow) -> str:
     """What the page after ``last`` goes on after."""
-    place = base64.urlsafe_b64encode(canonical.encode([last.updated, last.no])).decode().rstrip("=")
-    return f"{place}.{_signature(asked, secret, place)}"
+    return pack([last.updated, last.no], partial(_signature, asked, secret))
 
 
 def continued(asked: SessionQuery, secret: bytes, after: str | None) -> SessionQuery:
     """The query for the page behind a token. Raises `UsageError` if no list of these filters in this store gave it."""
     if after is None:
         return asked
-    place, _, signature = after.partition(".") if isinstance(after, str) else ("", "", "")
-    if hmac.compare_digest(_signature(asked, secret, place).encode(), signature.encode(errors="replace")):
-        try:
-            before = msgspec.json.decode(base64.urlsafe_b64decode(place + "=" * (-len(place) % 4)), type=tuple[int, int])
-            return msgspec.structs.replace(asked, before=before)
-        except (msgspec.MsgspecError, binascii.Error):
-            pass
-    raise UsageError("the paging token is not one of this list's", hint="pass `next` of the page before, with the same filters")
+    before = unpack(after, tuple[int, int], partial(_signature, asked, secret)) if isinstance(after, str) else None
+    if before is None:
+        raise UsageError("the paging token is not one of this list's", hint="pass `next` of the page before, with the same filters")
+    return msgspec.structs.replace(asked, before=before)
 
 
 def _signature(asked: SessionQuery, secret: bytes, place: str) -> str:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
-import hmac
+from functools import partial
 
-import msgspec
-
-from ..core import canonical
 from ..core.errors import UsageError
+from .signed import pack, unpack
 
 __all__ = ["LIMIT", "issue", "read"]
 
@@ -20,22 +16,15 @@ LIMIT = 32 * 1024
 
 def issue(secret: bytes, session_id: str, operation: str, attempt: int) -> str:
     """A token for one attempt, signed with the store's secret."""
-    claim = base64.urlsafe_b64encode(canonical.encode([session_id, operation, attempt])).decode().rstrip("=")
-    return f"{claim}.{_signature(secret, claim)}"
+    return pack([session_id, operation, attempt], partial(_signature, secret))
 
 
 def read(secret: bytes, token: str) -> tuple[str, str, int]:
     """Session, operation and attempt. Raises `UsageError` if this store didn't issue the token."""
-    claim, _, signature = token.partition(".")
-    if hmac.compare_digest(_signature(secret, claim).encode(), signature.encode()):
-        try:
-            session_id, operation, attempt = msgspec.json.decode(
-                base64.urlsafe_b64decode(claim + "=" * (-len(claim) % 4)), type=tuple[str, str, int]
-            )
-            return session_id, operation, attempt
-        except (msgspec.MsgspecError, binascii.Error):
-            pass
-    raise UsageError("the callback token is not one of this store's", hint="pass ctx.callback_token as the tool got it")
+    claim = unpack(token, tuple[str, str, int], partial(_signature, secret))
+    if claim is None:
+        raise UsageError("the callback token is not one of this store's", hint="pass ctx.callback_token as the tool got it")
+    return claim
 
 
 def _signature(secret: bytes, claim: str) -> str:
