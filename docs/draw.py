@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from perdure.core import checkpoint, commands, decider, entries, layout, messages, recovery, usage
+from perdure.core import checkpoint, commands, decider, entries, layout, messages, records, recovery, usage
 from perdure.core.rules import attempts, endings
 from perdure.models.base import ReasoningDelta, TextDelta
 from perdure.runtime import feed
@@ -52,26 +52,26 @@ PLACES = ("kind", "seq", "number", "at")
 """What stands beside an entry's body."""
 
 ALIASES: dict[str, Any] = {
-    "Status": entries.Status,
-    "Decision": entries.Decision,
-    "OperationKind": entries.OperationKind,
-    "EffectClass": entries.EffectClass,
+    "Status": records.Status,
+    "Decision": records.Decision,
+    "OperationKind": records.OperationKind,
+    "EffectClass": records.EffectClass,
     "Role": messages.Role,
-    "Hold": entries.Hold,
+    "Hold": records.Hold,
 }
 """The names in fields' types that stand for a choice of words."""
 
 RECORDS: tuple[type[msgspec.Struct], ...] = (
-    entries.Identity,
-    entries.Metadata,
-    entries.Limits,
-    entries.Plan,
-    entries.EffectMatch,
-    entries.RequestRecord,
-    entries.ResponseReference,
-    entries.Attempt,
-    entries.Failure,
-    entries.RedactedRow,
+    records.Identity,
+    records.Metadata,
+    records.Limits,
+    records.Plan,
+    records.EffectMatch,
+    records.RequestRecord,
+    records.ResponseReference,
+    records.Attempt,
+    records.Failure,
+    records.RedactedRow,
     layout.Piece,
     messages.Quote,
     messages.Source,

@@ -8,19 +8,14 @@ from .core.commands import Deliver
 from .core.entries import (
     ApprovalRequested,
     Archived,
-    Decision,
-    EffectClass,
     EffectSettled,
     Entry,
     ExtensionCommand,
     ExtensionSet,
-    Failure,
     Foreign,
     Forked,
     GrantGiven,
     Halted,
-    Identity,
-    Limits,
     MessageAdded,
     NoteAdded,
     OperationEnded,
@@ -118,6 +113,7 @@ from .core.errors import (
 )
 from .core.media import Media
 from .core.messages import Blob, Message, Part, Quote, Reasoning, RedactedPart, Source, Text, ToolCall, ToolCallResponse, Uri
+from .core.records import Decision, EffectClass, Failure, Identity, Limits
 from .core.usage import Totals, Usage
 from .models.base import Delta, Model, ModelOutput, ModelRequest, ModelSettings, ReasoningDelta, TextDelta, ToolSpec
 from .models.router import Router

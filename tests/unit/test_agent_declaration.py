@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from perdure.agent import Agent
-from perdure.core.entries import Limits
 from perdure.core.errors import DuplicateTool, InvalidAgent, InvalidTool
+from perdure.core.records import Limits
 from perdure.models.base import ModelRequest, ModelSettings, ToolSpec
 from perdure.tools import Ask, tool
 from perdure.tools.policy import Allow

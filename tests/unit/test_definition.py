@@ -13,7 +13,7 @@ import pytest
 from perdure.agent import Agent
 from perdure.agent.definition import compatible, describe, difference, fingerprint
 from perdure.core import canonical
-from perdure.core.entries import Limits
+from perdure.core.records import Limits
 from perdure.models.base import ModelRequest, ModelSettings
 from perdure.tools import ApprovalCall, Done, Tool, tool
 
@@ -101,7 +101,7 @@ def test_the_fingerprint_is_the_same_in_every_process() -> None:
     program = """
 from perdure.agent import Agent
 from perdure.agent.definition import fingerprint
-from perdure.core.entries import Limits
+from perdure.core.records import Limits
 from perdure.models.base import ModelSettings
 from perdure.tools import tool
 @tool(key=("one", "two"), reconcile=lambda ctx: None)

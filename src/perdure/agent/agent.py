@@ -12,8 +12,8 @@ import msgspec
 
 from ..core import canonical
 from ..core.context import ARCHIVE_LEAST, READ_RESULT
-from ..core.entries import Hold, Limits
 from ..core.errors import DuplicateTool, InvalidAgent, InvalidTool, NotCanonical
+from ..core.records import Hold, Limits
 from ..models.base import Model, ModelSettings, ToolSpec
 from ..models.router import Router
 from ..tools.policy import Approve, Policy

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar, final
 
 from ..core import canonical
-from ..core.entries import EffectClass, Identity, TurnEnding
+from ..core.entries import TurnEnding
 from ..core.errors import InvalidAgent, UsageError
 from ..core.messages import Message, Source, ToolCallResponse
+from ..core.records import EffectClass, Identity
 from ..core.reports import Guidance, Setting
 from ..core.usage import Totals
 from ..models.base import ModelRequest

@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..agent import Agent
-from ..core.entries import Identity, MessageAdded, QueueChanged, TurnEnded, TurnStarted
+from ..core.entries import MessageAdded, QueueChanged, TurnEnded, TurnStarted
 from ..core.errors import InvalidMessage, Refused, SessionNotFound, UsageError
 from ..core.media import Media
 from ..core.messages import Message, Text, ToolCall, ToolCallResponse
+from ..core.records import Identity
 from ..core.rules.endings import UNKNOWN_AFTER_RESTART, UNKNOWN_LIVE
 from ..runtime.feed import Event
 from ..runtime.runtime import Runtime

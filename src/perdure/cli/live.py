@@ -17,7 +17,6 @@ from ..core.entries import (
     OperationEnded,
     OperationPlanned,
     OperationStarted,
-    Plan,
     Recovered,
     RequestClosed,
     RouteSelected,
@@ -30,6 +29,7 @@ from ..core.entries import (
     UncertainRequested,
 )
 from ..core.messages import Part, StoredPart, Text, ToolCall, ToolCallResponse
+from ..core.records import Plan
 from ..models.base import ReasoningDelta, TextDelta
 from ..runtime.feed import Event, HookFailed
 from .screen import Screen

@@ -7,8 +7,9 @@ import asyncio
 import uuid
 
 from ..agent import Agent
-from ..core.entries import Identity, TurnEnded
+from ..core.entries import TurnEnded
 from ..core.errors import SessionNotFound, TurnUnfinished, UsageError
+from ..core.records import Identity
 from ..runtime.content import Input
 from ..runtime.infos import SessionInfo
 from ..runtime.result import Result

@@ -20,7 +20,6 @@ from ..core.entries import (
     OperationEnded,
     OperationPlanned,
     OperationStarted,
-    Plan,
     PrefixChanged,
     QueueChanged,
     Recovered,
@@ -34,6 +33,7 @@ from ..core.entries import (
     TurnStarted,
 )
 from ..core.messages import Part, StoredPart, ToolCall, ToolCallResponse, decode_part, is_private
+from ..core.records import Plan
 from .text import plain
 
 __all__ = ["Timeline"]

@@ -10,10 +10,11 @@ import msgspec
 
 from ..core import checkpoint as checkpoints
 from ..core import commands
-from ..core.checkpoint import Checkpoint, phase
+from ..core.checkpoint import Checkpoint
 from ..core.entries import OperationStarted
 from ..core.errors import SessionNotFound
 from ..core.messages import text_of
+from ..core.phase import phase
 from ..runtime.infos import SessionInfo
 from ..runtime.requests import Request
 from ..runtime.runtime import Runtime

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import msgspec
 
 from . import canonical
-from .entries import Decision, Metadata
 from .errors import FormatUnknown, UsageError
 from .messages import Blob, Part, Quote, Role, Source
+from .records import Decision, Metadata
 
 __all__ = [
     "KINDS",

@@ -4,8 +4,8 @@ Everything that affects a session stands in `rules` and `recovery`, and says so 
 time it really is, or what a tool does. A rule that writes nothing says *not now*: its command stays where it is.
 
     decide(checkpoint, command) -> entries          here; raises a `Refused` if the state says no
-    evolve(checkpoint, entry) -> checkpoint         in `checkpoint`
-    due(checkpoint) -> what should be running       in `checkpoint`
+    evolve(checkpoint, entry) -> checkpoint         in `evolve`
+    due(checkpoint) -> what should be running       in `phase`
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from .checkpoint import Checkpoint, Phase, phase
+from .checkpoint import Checkpoint, Phase
 from .commands import AddNote, Answer, Archive, Describe, Halt, Interrupt, Repair, Revive, RevokeGrant, SelectRoute
 from .draft import Draft
 from .entries import Entry
+from .phase import phase
 from .recovery import recover
 from .reports import (
     Accept,

@@ -6,8 +6,9 @@ import msgspec
 from msgspec.structs import replace
 
 from . import checkpoint as checkpoints
-from .checkpoint import Checkpoint, Operation, Turn, evolve
+from .checkpoint import Checkpoint, Operation, Turn
 from .entries import Entry, Forked, MessageAdded, Rebased
+from .evolve import evolve
 from .transcript import chained
 
 __all__ = ["Draft"]

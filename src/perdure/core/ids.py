@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import canonical
-from .entries import Plan
+from .records import Plan
 
 
 def request_id(kind: str, operation: str, attempt: int, arguments: str) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from .checkpoint import Operation, phase
+from .checkpoint import Operation
 from .draft import Draft
-from .entries import Attempt, OperationEnded, Recovered, TurnAborted
+from .entries import OperationEnded, Recovered, TurnAborted
+from .phase import phase
+from .records import Attempt
 from .reports import Claimed
 from .rules.endings import (
     CRASH_LOOP,

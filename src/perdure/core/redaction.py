@@ -12,12 +12,12 @@ from .entries import (
     NoteAdded,
     OperationEnded,
     OperationPlanned,
-    RedactedRow,
     RequestClosed,
     SessionChanged,
     SessionCreated,
 )
 from .messages import REDACTED, Part, RedactedPart, StoredPart, media_of, redacted_part
+from .records import RedactedRow
 
 __all__ = ["aside", "is_redacted", "redacted_row", "without_content", "without_quote"]
 

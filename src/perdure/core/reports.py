@@ -7,8 +7,9 @@ from typing import Any, Literal
 import msgspec
 
 from .commands import Compact, EditMessage, PostMessage, RedactContent, ReportResult, RestoreRevision, RewriteSpan, RunCommand, Withdraw
-from .entries import EffectMatch, Failure, Hold, Limits, MessageAdded, OperationEnded, Plan, RedactedRow, RequestRecord, Status, TurnEnding
+from .entries import MessageAdded, OperationEnded, TurnEnding
 from .messages import Part
+from .records import EffectMatch, Failure, Hold, Limits, Plan, RedactedRow, RequestRecord, Status
 from .transcript import Transcript
 from .usage import Usage
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from ..core import canonical
 from ..core.checkpoint import ABOUT_LIMIT, about_size
-from ..core.entries import Identity, Metadata
 from ..core.errors import LimitExceeded, UsageError
 from ..core.messages import TITLE_LENGTH
+from ..core.records import Identity, Metadata
 from ..store.base import StoredBlob
 
 __all__ = [

@@ -10,8 +10,9 @@ import msgspec
 from ..core import checkpoint as checkpoints
 from ..core import commands
 from ..core.commands import Archive, Halt, Repair, ReportResult, Revive
-from ..core.entries import Archived, Failure, Halted, Revived
+from ..core.entries import Archived, Halted, Revived
 from ..core.errors import LimitExceeded, SessionBusy, StoreCorrupt
+from ..core.records import Failure
 from ..core.rules.archive import PUT_AWAY
 from ..store.base import AlreadyThere, Claim, Committed, InboxRow, Loaded
 from .batch import Batch, receipt_row

@@ -7,14 +7,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..core import checkpoint as checkpoints
-from ..core.checkpoint import Checkpoint, phase
+from ..core.checkpoint import Checkpoint
 from ..core.commands import Command, PostMessage, digest
 from ..core.decider import apply
 from ..core.draft import Draft
 from ..core.effects import effect_key
-from ..core.entries import Archived, EffectSettled, Entry, Failure, Halted, OperationEnded, SubmissionRefused, TurnEnded
+from ..core.entries import Archived, EffectSettled, Entry, Halted, OperationEnded, SubmissionRefused, TurnEnded
 from ..core.errors import Refused
 from ..core.journal import SALT_BYTES, Sealed, seal
+from ..core.phase import phase
+from ..core.records import Failure
 from ..store.base import Catalogue, Claim, Commit, Edited, EffectRow, InboxRow, Loaded, SessionStatus, StoredBlob
 
 __all__ = ["ATTEMPTS", "Batch", "parked", "receipt_row", "seal_all"]

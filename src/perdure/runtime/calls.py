@@ -9,11 +9,13 @@ import msgspec
 from msgspec.structs import replace
 
 from ..agent import Agent
-from ..core.checkpoint import Checkpoint, Operation, startable
+from ..core.checkpoint import Checkpoint, Operation
 from ..core.effects import effect_key
-from ..core.entries import EffectMatch, Failure, OperationEnded, OperationPlanned, Plan, RequestClosed
+from ..core.entries import OperationEnded, OperationPlanned, RequestClosed
 from ..core.ids import arguments_digest
 from ..core.messages import Part, ToolCall, ToolCallResponse
+from ..core.phase import startable
+from ..core.records import EffectMatch, Failure, Plan
 from ..core.reports import AttemptEnded, CallsPlanned, Guarded, PlannedCall, StartTools
 from ..core.rules.endings import NOT_EXECUTED, UNKNOWN_LIVE
 from ..tools.policy import Allow, ApprovalCall, Ask, Deny, Ruling

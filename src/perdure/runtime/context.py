@@ -11,10 +11,11 @@ from typing import NamedTuple, overload
 import msgspec
 
 from ..core.context import behind_notes, excerpt, handle, notes_in, notes_message
-from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, OperationEnded, PrefixChanged, ResponseReference
+from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, OperationEnded, PrefixChanged
 from ..core.errors import StoreCorrupt
 from ..core.journal import Sealed, open_entry
 from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, ToolCallResponse, decode_part, media_of, shown, spoken
+from ..core.records import ResponseReference
 from ..models.estimate import Estimate
 from ..store.base import Store
 

@@ -15,10 +15,12 @@ import msgspec
 
 from ..agent import Agent
 from ..agent.definition import describe
-from ..core.checkpoint import Operation, Turn, phase
+from ..core.checkpoint import Operation, Turn
 from ..core.commands import Interrupt, PostMessage
-from ..core.entries import Failure, Metadata, SessionChanged, TurnEnded, TurnEnding
+from ..core.entries import SessionChanged, TurnEnded, TurnEnding
 from ..core.errors import Fenced, LimitExceeded, SessionStuck, StoreCorrupt
+from ..core.phase import phase
+from ..core.records import Failure, Metadata
 from ..core.reports import AttemptEnded, Fail
 from ..models.base import Delta
 from ..models.router import Router

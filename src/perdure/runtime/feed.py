@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ..core.entries import Entry, Identity
+from ..core.entries import Entry
+from ..core.records import Identity
 from ..models.base import ReasoningDelta, TextDelta
 
 __all__ = ["Event", "Feed", "HookFailed", "ResumeRequested", "SessionOpened", "Watch"]

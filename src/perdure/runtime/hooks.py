@@ -22,10 +22,11 @@ from ..agent.middleware import Continue, HookContext, Middleware, Reject, Replac
 from ..core import canonical
 from ..core.checkpoint import Checkpoint
 from ..core.commands import PostMessage, RunCommand
-from ..core.entries import EffectClass, ExtensionSet, Failure, TurnEnding
+from ..core.entries import ExtensionSet, TurnEnding
 from ..core.errors import LimitExceeded, PerdureError, StoreCorrupt, StoreError, UsageError
 from ..core.ids import idempotency_key, once_key
 from ..core.messages import Message, Part, Role, ToolCallResponse, decode_part
+from ..core.records import EffectClass, Failure
 from ..core.reports import Extend, Guidance, Setting
 from ..core.words import words
 from ..models.base import ModelRequest, ModelSettings

@@ -9,8 +9,8 @@ import msgspec
 
 from ..core import checkpoint as checkpoints
 from ..core.commands import Describe
-from ..core.entries import Identity
 from ..core.errors import NewerRules, StoreCorrupt, UsageError
+from ..core.records import Identity
 from ..store.base import SessionRow
 from . import listing
 from .about import check_labels, check_owner, check_title, keep_metadata, read_metadata

@@ -12,9 +12,10 @@ import msgspec
 from ..core import checkpoint as checkpoints
 from ..core.commands import Archive, Revive
 from ..core.draft import Draft
-from ..core.entries import Foreign, Identity
+from ..core.entries import Foreign
 from ..core.errors import InvalidTranscript, SessionExists, UsageError
 from ..core.messages import Text, title_of
+from ..core.records import Identity
 from ..core.transcript import check_replacement
 from ..store.base import Created
 from .about import REASON_LIMIT, check_text

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from ..core import checkpoint as checkpoints
-from ..core.checkpoint import Checkpoint, Compacted, phase
+from ..core.checkpoint import Checkpoint, Compacted
 from ..core.commands import Compact, PostMessage
 from ..core.entries import Entry, MessageAdded, PrefixChanged, Redacted, Rewritten
 from ..core.errors import StoreCorrupt
 from ..core.journal import Sealed
+from ..core.phase import phase
 from ..core.transcript import Transcript
 from ..store.base import Commit, Committed, InboxRow, Loaded, Store, StoredBlob
 from .batch import Batch

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from ..core.checkpoint import Operation
 from ..core.commands import ReportResult
 from ..core.effects import effect_key
-from ..core.entries import EffectMatch, EffectSettled, Entry, OperationEnded, Plan
+from ..core.entries import EffectSettled, Entry, OperationEnded
 from ..core.errors import StoreCorrupt
 from ..core.journal import open_entry
 from ..core.messages import Part, ToolCallResponse
+from ..core.records import EffectMatch, Plan
 from ..core.reports import Report
 from ..store.base import EffectRow, Store
 from .batch import Batch

@@ -16,11 +16,11 @@ from ..agent import Agent
 from ..core import canonical
 from ..core.checkpoint import CALLS_LIMIT, Operation, Turn
 from ..core.context import NOTES_LIMIT
-from ..core.entries import Failure, Identity
 from ..core.errors import InvalidModelOutput, LimitExceeded, MediaBudgetExceeded, NotCanonical, PerdureError, ProviderError, StoreError
 from ..core.ids import idempotency_key
 from ..core.media import Media, content_type
 from ..core.messages import INLINE_LIMIT, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, media_of, set_aside
+from ..core.records import Failure, Identity
 from ..core.reports import AttemptEnded, Fail, Reconciled
 from ..core.usage import Usage
 from ..core.words import said, words

@@ -30,7 +30,9 @@ from ..core import checkpoint as checkpoints
 from ..core import entries
 from ..core.entries import Foreign, SessionCreated
 from ..core.errors import FormatUnknown, ImportRefused, SessionBusy, SessionExists, SessionNotFound, StoreCorrupt, UsageError
+from ..core.evolve import evolve
 from ..core.journal import GENESIS, Sealed, body_digest, link, open_entry, seal
+from ..core.phase import phase
 from ..store.base import Adopted, Adoption, EffectRow, InboxRow, SessionRow, SessionStatus, Store, StoredBlob
 from .keeping import Exported, Imported, Target
 from .verify import verify
@@ -213,7 +215,7 @@ def _check_still(row: SessionRow) -> None:
     checkpoint = checkpoints.decode(row.checkpoint)
     turn = checkpoint.turn
     begun = turn is not None and any(item.attempt and item.status != "ended" for item in turn.operations)
-    if row.holder is not None or begun or checkpoints.phase(checkpoint) not in ("idle", "waiting", "archived", "halted"):
+    if row.holder is not None or begun or phase(checkpoint) not in ("idle", "waiting", "archived", "halted"):
         raise SessionBusy(f"{row.session_id!r} is being worked on", hint="wait for its turn's end, interrupt it, or archive it")
 
 
@@ -564,7 +566,7 @@ async def _renamed(given: Adoption, session_id: str) -> Adoption:
         session_id=session_id,
         root=session_id,
         version=foreign.seq,
-        checkpoint=checkpoints.encode(checkpoints.evolve(here, foreign)),
+        checkpoint=checkpoints.encode(evolve(here, foreign)),
     )
     return Adoption(row=renamed, entries=resealed, submissions=given.submissions, effects=given.effects, blobs=given.blobs)
 

@@ -13,8 +13,8 @@ from ..agent.compaction import Compaction
 from ..core import canonical
 from ..core.checkpoint import Checkpoint, Operation, Turn
 from ..core.context import NOTES_LIMIT, NOTES_TOOL, is_boundary, is_kept, kept_ranges, notes_in, retained_from
-from ..core.entries import Failure, RequestRecord
 from ..core.messages import Message, Private, Text
+from ..core.records import Failure, RequestRecord
 from ..core.reports import CompactionAccepted, CompactionPrepared, EndEarly, Fail
 from ..models.base import ModelRequest, ToolSpec
 from ..models.estimate import DEFAULT_WINDOW, Estimate, reserve_of

@@ -15,7 +15,6 @@ from ..core.context import notes_in
 from ..core.entries import (
     EffectSettled,
     Entry,
-    Failure,
     MessageAdded,
     NoteAdded,
     OperationEnded,
@@ -29,6 +28,7 @@ from ..core.entries import (
 from ..core.errors import InvalidSpan, NothingChanged, SessionBusy
 from ..core.journal import open_entry
 from ..core.messages import Part, StoredPart, text_of
+from ..core.records import Failure
 from ..core.redaction import aside, redacted_row, without_content, without_quote
 from ..core.reports import Redact
 from ..core.transcript import check_span

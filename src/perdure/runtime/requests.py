@@ -12,10 +12,11 @@ from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Grant
 from ..core.commands import Answer, ReportResult, RevokeGrant
 from ..core.effects import tool_of
-from ..core.entries import Decision, RequestOpened
+from ..core.entries import RequestOpened
 from ..core.errors import LimitExceeded, UsageError
 from ..core.journal import open_entry
 from ..core.messages import ToolCall
+from ..core.records import Decision
 from ..tools.returned import parted
 from . import tokens
 from .about import check_text

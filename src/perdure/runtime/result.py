@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..core.entries import Failure, TurnAborted, TurnCompleted, TurnEnded, TurnFailed, TurnLimited
+from ..core.entries import TurnAborted, TurnCompleted, TurnEnded, TurnFailed, TurnLimited
+from ..core.records import Failure
 from ..core.usage import Totals
 
 __all__ = ["Result", "result_of"]

@@ -13,9 +13,8 @@ from typing import Any
 
 from ..agent import Agent
 from ..core.checkpoint import decode as decode_checkpoint
-from ..core.checkpoint import phase
 from ..core.commands import Deliver
-from ..core.entries import Identity, QueueChanged, SubmissionRefused, TurnEnded
+from ..core.entries import QueueChanged, SubmissionRefused, TurnEnded
 from ..core.errors import (
     CapacityExceeded,
     Fenced,
@@ -28,6 +27,8 @@ from ..core.errors import (
     UnknownAgent,
     UsageError,
 )
+from ..core.phase import phase
+from ..core.records import Identity
 from ..models.base import Model
 from ..models.resolve import resolve
 from ..models.router import Router

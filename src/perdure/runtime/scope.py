@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Checkpoint
-from ..core.entries import Entry, Identity
+from ..core.entries import Entry
 from ..core.errors import SessionArchived, SessionNotFound, UsageError
+from ..core.records import Identity
 from ..store.base import Loaded, SessionRow
 from .about import check_identity
 from .context import Fetch, stored_content

@@ -10,10 +10,12 @@ from ..core import canonical
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Checkpoint
 from ..core.commands import AddNote, Compact, Deliver, EditMessage, PostMessage, Withdraw
-from ..core.entries import Identity, MessageAdded, Metadata, OperationEnded, SessionCreated
+from ..core.entries import MessageAdded, OperationEnded, SessionCreated
 from ..core.errors import InvalidMessage, SubmissionRejected, UsageError
+from ..core.evolve import evolve
 from ..core.journal import GENESIS
 from ..core.messages import QUOTE_LENGTH, Part, Quote, Source, Text, text_of
+from ..core.records import Identity, Metadata
 from ..store.base import Catalogue, Loaded, NewSession
 from .about import check_about, check_labels, check_text, check_title, keep_metadata
 from .attachments import Attachments
@@ -163,7 +165,7 @@ class Sending(Infos, Attachments):
             labels=labels,
             metadata=kept,
         )
-        checkpoint = checkpoints.evolve(Checkpoint(), entry)
+        checkpoint = evolve(Checkpoint(), entry)
         return NewSession(
             root=session_id,
             parent=None,

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ..agent import Agent
 from ..core import canonical
 from ..core.commands import Deliver
-from ..core.entries import Decision, Entry, Identity, RequestOpened
+from ..core.entries import Entry, RequestOpened
 from ..core.errors import UsageError
 from ..core.journal import open_entry
 from ..core.messages import Message, Source
+from ..core.records import Decision, Identity
 from .calls import misfit
 from .content import Input
 from .door import Submission

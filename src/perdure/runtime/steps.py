@@ -9,10 +9,10 @@ from typing import Any
 
 from ..core import canonical
 from ..core.checkpoint import Checkpoint, Operation
-from ..core.entries import EffectClass, Failure, Plan
 from ..core.errors import EffectFailed, EffectUncertain, LimitExceeded, NotCanonical, UsageError
 from ..core.ids import arguments_digest
 from ..core.messages import ToolCallResponse
+from ..core.records import EffectClass, Failure, Plan
 from ..core.reports import AttemptEnded, BeginStep
 from ..core.words import words
 from ..tools.tool import ToolCancelled, ToolError, begin, makes_coroutine

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ..core import canonical, commands
 from ..core import checkpoint as checkpoints
-from ..core.checkpoint import Checkpoint, calls_in, phase
+from ..core.checkpoint import Checkpoint
 from ..core.commands import Command, RedactContent, RestoreRevision, RewriteSpan
 from ..core.entries import Laid, Rewritten
 from ..core.errors import (
@@ -23,7 +23,9 @@ from ..core.errors import (
     UnknownRevision,
     UsageError,
 )
+from ..core.evolve import calls_in
 from ..core.messages import Message
+from ..core.phase import phase
 from ..core.reports import EditTranscript
 from ..core.rules.transcripts import check_expected
 from ..core.transcript import EMPTY, Transcript, chained, check_cut, check_replacement, check_span

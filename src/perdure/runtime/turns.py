@@ -12,11 +12,13 @@ from ..agent import Agent
 from ..agent.definition import compatible, describe, difference
 from ..agent.middleware import Continue, Reject, Stop
 from ..core import canonical, commands, reports
-from ..core.checkpoint import Operation, Turn, phase, reviewing
+from ..core.checkpoint import Operation, Turn
 from ..core.commands import Compact, PostMessage, ReportResult, RunCommand, SelectRoute
-from ..core.entries import Failure, OperationStarted, RequestRecord, TurnEnding
+from ..core.entries import OperationStarted, TurnEnding
 from ..core.errors import DefinitionChanged, LimitExceeded, MiddlewareError, MissingRoute, StoreCorrupt
 from ..core.journal import open_entry
+from ..core.phase import phase, reviewing
+from ..core.records import Failure, RequestRecord
 from ..core.reports import (
     Accept,
     AttemptEnded,

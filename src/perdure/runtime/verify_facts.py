@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from ..core import commands, ids
-from ..core.checkpoint import Checkpoint, Operation, Turn, is_archived
+from ..core.checkpoint import Checkpoint, Operation, Turn
 from ..core.commands import (
     AddNote,
     Answer,
@@ -56,7 +56,6 @@ from ..core.entries import (
     Redacted,
     RequestClosed,
     RequestOpened,
-    RequestRecord,
     Revived,
     Rewritten,
     RouteSelected,
@@ -69,7 +68,9 @@ from ..core.entries import (
     TurnEnding,
     TurnStarted,
 )
+from ..core.evolve import is_archived
 from ..core.messages import ToolCallResponse, digest_of, measured, part_digest, visible
+from ..core.records import RequestRecord
 from ..core.redaction import is_redacted
 from ..store.base import InboxRow
 

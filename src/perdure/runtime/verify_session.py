@@ -11,11 +11,12 @@ import msgspec
 
 from ..core import canonical, commands, entries
 from ..core import checkpoint as checkpoints
-from ..core.checkpoint import RULES, Checkpoint, evolve
+from ..core.checkpoint import RULES, Checkpoint
 from ..core.commands import PostMessage
 from ..core.effects import effect_key
 from ..core.entries import Entry, OperationEnded, Rebased, Recovered, TurnEnded
 from ..core.errors import PerdureError
+from ..core.evolve import evolve
 from ..core.journal import GENESIS, Sealed, body_digest, link, open_entry
 from ..core.media import content_type
 from ..core.messages import Part, StoredPart, decode_part, media_of

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from ..agent import Agent
-from ..core.checkpoint import Checkpoint, Operation, due
+from ..core.checkpoint import Checkpoint, Operation
 from ..core.context import READ_RESULT
-from ..core.entries import Failure
 from ..core.errors import ContextTooLong, StoreError
 from ..core.media import Media
 from ..core.messages import StoredPart, ToolCallResponse, decode_part
+from ..core.phase import due
+from ..core.records import Failure
 from ..core.reports import AttemptEnded, Reconciled
 from ..core.rules.endings import NOT_EXECUTED
 from ..models.router import Router

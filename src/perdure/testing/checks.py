@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..core import checkpoint as checkpoints
-from ..core.checkpoint import calls_in
 from ..core.effects import effect_key
 from ..core.entries import (
     EffectSettled,
@@ -16,7 +15,6 @@ from ..core.entries import (
     OperationEnded,
     OperationPlanned,
     OperationStarted,
-    Plan,
     Redacted,
     RequestClosed,
     RequestOpened,
@@ -24,8 +22,10 @@ from ..core.entries import (
     TurnStarted,
 )
 from ..core.errors import PerdureError
+from ..core.evolve import calls_in, fold
 from ..core.journal import GENESIS, Sealed, body_digest, link, open_entry
 from ..core.messages import Message, RedactedPart, StoredPart
+from ..core.records import Plan
 from ..core.transcript import Transcript
 from ..runtime.batch import parked
 from ..runtime.messages import Messages, read_entries
@@ -56,7 +56,7 @@ async def find_problems(store: Store, session_id: str) -> list[str]:
         problems = [*_chain_problems(head, rows, entries)]
     except PerdureError as error:
         return [str(error)]
-    folded = checkpoints.encode(checkpoints.fold(entries))
+    folded = checkpoints.encode(fold(entries))
     if folded != head.row.checkpoint:
         problems.append(f"the journal adds up to {folded.decode()}, but the checkpoint is {head.row.checkpoint.decode()}")
     problems += _turn_problems(entries)

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ..agent import Agent
 from ..core import checkpoint as checkpoints
-from ..core.checkpoint import Operation, due, phase
+from ..core.checkpoint import Operation
 from ..core.errors import StaleRequest
+from ..core.phase import due, phase
 from ..runtime.result import Result
 from ..runtime.runtime import Runtime
 from ..store.base import SessionQuery, Store

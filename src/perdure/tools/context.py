@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.entries import Identity
 from ..core.messages import Source
+from ..core.records import Identity
 
 __all__ = ["ReconcileContext", "ToolContext"]
 

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
-from ..core.entries import EffectClass
 from ..core.errors import InvalidAgent
 from ..core.messages import Source
+from ..core.records import EffectClass
 from .tool import Tool, begin, is_seconds, makes_coroutine
 
 __all__ = ["Allow", "ApprovalCall", "Approve", "Ask", "Deny", "Policy", "Rule", "Ruling"]

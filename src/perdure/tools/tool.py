@@ -16,8 +16,8 @@ from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, get_args
 
 from ..core import canonical
 from ..core.effects import effect_key
-from ..core.entries import EffectClass
 from ..core.errors import InvalidTool, NotCanonical
+from ..core.records import EffectClass
 from ..core.words import said
 from .context import ToolContext
 from .returned import WithMedia, kept

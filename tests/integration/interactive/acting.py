@@ -40,8 +40,8 @@ from perdure.core.checkpoint import Checkpoint, Operation, Turn
 from perdure.core.checkpoint import decode as decode_checkpoint
 from perdure.core.commands import Answer, PostMessage
 from perdure.core.commands import decode as decode_command
-from perdure.core.entries import Plan, RequestRecord
 from perdure.core.ids import arguments_digest
+from perdure.core.records import Plan, RequestRecord
 from perdure.core.reports import Accept, AttemptEnded, CallsPlanned, PlannedCall, StartTools, StepPrepared
 from perdure.runtime.batch import Batch
 from perdure.store.base import Claim, Commit, Committed, InboxRow, SessionRow, Store, StoredBlob

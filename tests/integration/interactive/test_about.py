@@ -24,7 +24,7 @@ from perdure import (
     ToolContext,
     tool,
 )
-from perdure.core import checkpoint as checkpoints
+from perdure.core.phase import phase
 from perdure.runtime import tokens
 from perdure.runtime.about import METADATA_INLINE, METADATA_KEY_LIMIT, METADATA_KEYS, METADATA_LIMIT
 from perdure.runtime.sessions import Sessions
@@ -443,7 +443,7 @@ async def test_what_an_agent_may_do_comes_from_its_declaration_and_from_nothing_
             await handle.send("pay 5")
             await until(handle, perdure.ApprovalRequested)
         assert not ran
-        assert checkpoints.phase(await process.sessions.checkpoint("s")) == "waiting"
+        assert phase(await process.sessions.checkpoint("s")) == "waiting"
 
 
 @pytest.mark.spec("S2-140")

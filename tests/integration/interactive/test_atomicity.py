@@ -12,8 +12,10 @@ import pytest
 import perdure
 from perdure import Agent, Entry, MessageAdded, OperationEnded, Reply, SessionOpened, ToolCall, TurnEnded, TurnStarted, tool
 from perdure.core import checkpoint as checkpoints
-from perdure.core.checkpoint import Checkpoint, fold, phase
+from perdure.core.checkpoint import Checkpoint
+from perdure.core.evolve import fold
 from perdure.core.journal import open_entry
+from perdure.core.phase import phase
 from perdure.store.base import Claim, Committed, Stale
 from perdure.testing import find_problems
 from perdure.testing.faults import Call, Fault

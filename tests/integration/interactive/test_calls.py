@@ -21,8 +21,8 @@ from perdure import (
     TurnCompleted,
     tool,
 )
-from perdure.core.checkpoint import phase
 from perdure.core.journal import open_entry
+from perdure.core.phase import phase
 from perdure.testing import find_problems
 from perdure.testing.faults import Fault
 

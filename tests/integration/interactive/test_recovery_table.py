@@ -14,8 +14,8 @@ import pytest
 
 import perdure
 from perdure import Agent, Entry, HookContext, Middleware, Reply, SessionOpened, Stop, ToolCall, ToolContext, tool
-from perdure.core.checkpoint import phase
 from perdure.core.entries import ApprovalRequested, OperationEnded
+from perdure.core.phase import phase
 from perdure.testing import Fault, find_problems
 
 from .acting import UNKNOWN, Past, Place, counting, lived, restarted, told, transcript, until

@@ -110,7 +110,7 @@ async def test_rs_15_a_route_that_is_given_replaces_a_saved_one_that_is_still_re
 
 
 def checkpoint_at(entries: list[Any], seq: int) -> Any:
-    from perdure.core.checkpoint import fold
+    from perdure.core.evolve import fold
 
     return fold(entry for entry in entries if entry.seq <= seq)
 

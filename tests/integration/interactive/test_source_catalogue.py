@@ -29,7 +29,7 @@ from perdure import (
     TurnStarted,
     tool,
 )
-from perdure.core.checkpoint import phase
+from perdure.core.phase import phase
 from perdure.store.base import Claim, Committed
 from perdure.testing import Fault, find_problems
 

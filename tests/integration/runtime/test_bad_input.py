@@ -13,7 +13,7 @@ import pytest
 
 import perdure
 from perdure import Agent, FunctionModel, ModelRequest, Reply, Runtime, ScriptedModel, Text, Tool, ToolCall, ToolError, TurnEnded, tool
-from perdure.core.checkpoint import fold
+from perdure.core.evolve import fold
 from perdure.testing.clock import VirtualClock
 
 

@@ -12,10 +12,12 @@ import pytest
 
 import perdure
 from perdure import Agent, FunctionModel, ModelRequest, Reply, Runtime, Text, ToolCall, ToolError, tool
-from perdure.core.checkpoint import Operation, fold
-from perdure.core.entries import Failure, OperationEnded, Plan
+from perdure.core.checkpoint import Operation
+from perdure.core.entries import OperationEnded
 from perdure.core.errors import InvalidModelOutput, RateLimited, StoreBroken
+from perdure.core.evolve import fold
 from perdure.core.messages import ToolCallResponse
+from perdure.core.records import Failure, Plan
 from perdure.core.reports import Reconciled
 from perdure.core.usage import Usage
 from perdure.models.anthropic import Anthropic

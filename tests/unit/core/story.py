@@ -7,14 +7,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.core import checkpoint as checkpoints
 from perdure.core import entries, ids
-from perdure.core.checkpoint import Checkpoint, Operation, evolve, fold
+from perdure.core.checkpoint import Checkpoint, Operation
 from perdure.core.commands import Answer, Archive, Compact, Halt, PostMessage, ReportResult
 from perdure.core.decider import decide
 from perdure.core.draft import Draft
-from perdure.core.entries import Entry, Failure, Limits, OperationEnded, Plan, RequestRecord, SessionCreated
+from perdure.core.entries import Entry, OperationEnded, SessionCreated
+from perdure.core.evolve import evolve, fold
 from perdure.core.messages import Part, Text, ToolCall, ToolCallResponse
+from perdure.core.phase import phase
+from perdure.core.records import Failure, Limits, Plan, RequestRecord
 from perdure.core.reports import (
     Accept,
     AttemptEnded,
@@ -191,7 +193,7 @@ class Story:
 
     @property
     def phase(self) -> str:
-        return checkpoints.phase(self.checkpoint)
+        return phase(self.checkpoint)
 
     @property
     def running_model(self) -> Operation:

@@ -10,14 +10,10 @@ from msgspec.structs import replace
 from story import NOT_EXECUTED, UNKNOWN, Story, call, line, lines, planned
 
 from perdure.core import ids
-from perdure.core.checkpoint import due, startable
 from perdure.core.commands import Answer, Interrupt
 from perdure.core.entries import (
     ApprovalRequested,
-    EffectMatch,
     EffectSettled,
-    Failure,
-    Limits,
     MessageAdded,
     NoteAdded,
     OperationEnded,
@@ -29,6 +25,8 @@ from perdure.core.entries import (
 )
 from perdure.core.errors import StaleRequest, SubmissionRejected
 from perdure.core.messages import Text, ToolCallResponse
+from perdure.core.phase import due, startable
+from perdure.core.records import EffectMatch, Failure, Limits
 from perdure.core.reports import AttemptEnded, Finish, Guarded, Promote, StartTools, TimePassed
 from perdure.core.rules import attempts
 from perdure.core.usage import Usage

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from story import Story, call, planned
 
 from perdure.core import canonical
-from perdure.core.checkpoint import calls_in
-from perdure.core.entries import Failure, MessageAdded, OperationEnded
+from perdure.core.entries import MessageAdded, OperationEnded
+from perdure.core.evolve import calls_in
 from perdure.core.messages import (
     INLINE_LIMIT,
     Blob,
@@ -31,6 +31,7 @@ from perdure.core.messages import (
     set_aside,
     visible,
 )
+from perdure.core.records import Failure
 
 PARTS: list[Part] = [
     Text(content="hi"),

@@ -14,19 +14,16 @@ from story import Story, call, planned
 
 from perdure.core import checkpoint as checkpoints
 from perdure.core import entries, journal
-from perdure.core.checkpoint import Phase, due, fold, phase, reviewing, startable
+from perdure.core import evolve as evolving
+from perdure.core.checkpoint import Phase
 from perdure.core.commands import Archive, Describe, Halt, Interrupt, PostMessage, Repair, Revive, RevokeGrant, RunCommand, SelectRoute
 from perdure.core.entries import (
-    EffectMatch,
     EffectSettled,
     Entry,
-    Failure,
-    Limits,
     MessageAdded,
     OperationEnded,
     OperationPlanned,
     OperationStarted,
-    Plan,
     Recovered,
     RequestClosed,
     RequestOpened,
@@ -34,7 +31,10 @@ from perdure.core.entries import (
     TurnEnding,
     TurnStarted,
 )
+from perdure.core.evolve import evolve, fold
 from perdure.core.messages import Part, Private, Text, ToolCall, ToolCallResponse
+from perdure.core.phase import due, phase, reviewing, startable
+from perdure.core.records import EffectMatch, Failure, Limits, Plan
 from perdure.core.reports import (
     AttemptEnded,
     BeginStep,
@@ -333,7 +333,7 @@ def test_the_fold_survives_being_written_and_read_entry_by_entry_and_from_any_ch
     for entry in s.entries:
         read = entries.decode(entry.kind, entries.encode(entry), seq=entry.seq, number=entry.number, at=entry.at)
         assert read == entry
-        checkpoint = checkpoints.decode(checkpoints.encode(checkpoints.evolve(checkpoint, read)))
+        checkpoint = checkpoints.decode(checkpoints.encode(evolve(checkpoint, read)))
 
     assert checkpoint == s.checkpoint
     assert checkpoints.encode(checkpoint) == checkpoints.encode(s.checkpoint)
@@ -616,5 +616,5 @@ def test_the_random_driver_reaches_every_kind_of_entry_that_a_turn_can_write() -
 def test_evolve_knows_every_entry_that_can_be_decoded() -> None:
     shapes = {shape for kind in entries.KINDS for shape in entries.shapes(kind)}
 
-    assert shapes == set(checkpoints._EVOLVE)
+    assert shapes == set(evolving._EVOLVE)
     assert all(issubclass(shape, msgspec.Struct) for shape in shapes)

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from story import AFTER_RESTART, NOT_EXECUTED, UNKNOWN, Story, call, lines, planned
 
 from perdure.core import ids
-from perdure.core.checkpoint import due
 from perdure.core.commands import Interrupt
-from perdure.core.entries import Failure, Recovered, UncertainRequested
+from perdure.core.entries import Recovered, UncertainRequested
 from perdure.core.messages import Text
+from perdure.core.phase import due
+from perdure.core.records import Failure
 from perdure.core.reports import Finish
 from perdure.core.rules import attempts
 

@@ -9,9 +9,9 @@ import story
 from story import Story, call, lines, planned
 
 from perdure.core.commands import RevokeGrant
-from perdure.core.entries import Failure
 from perdure.core.errors import LimitExceeded
 from perdure.core.messages import Private, Text
+from perdure.core.records import Failure
 from perdure.core.reports import Finish
 
 

@@ -10,7 +10,7 @@ import story
 from msgspec.structs import replace
 from story import NOT_EXECUTED, UNKNOWN, Story, call, planned
 
-from perdure.core.checkpoint import STEPS_LIMIT, phase
+from perdure.core.checkpoint import STEPS_LIMIT
 from perdure.core.commands import (
     AddNote,
     Answer,
@@ -34,7 +34,7 @@ from perdure.core.commands import (
 )
 from perdure.core.decider import TABLE, apply, decide, impossible, not_now
 from perdure.core.draft import Draft
-from perdure.core.entries import EffectMatch, Failure, Limits, MessageAdded, Plan, RedactedRow, TurnEnding
+from perdure.core.entries import MessageAdded, TurnEnding
 from perdure.core.errors import (
     LimitExceeded,
     NothingChanged,
@@ -47,6 +47,8 @@ from perdure.core.errors import (
     SubmissionRejected,
 )
 from perdure.core.messages import Text, ToolCallResponse
+from perdure.core.phase import phase
+from perdure.core.records import EffectMatch, Failure, Limits, Plan, RedactedRow
 from perdure.core.reports import (
     Accept,
     AttemptEnded,

@@ -7,12 +7,9 @@ import story
 from story import AFTER_RESTART, Story, call, line, planned
 
 from perdure.core import checkpoint as checkpoints
-from perdure.core.checkpoint import due
 from perdure.core.commands import Answer, PostMessage
 from perdure.core.entries import (
     ApprovalRequested,
-    EffectMatch,
-    Limits,
     MessageAdded,
     OperationEnded,
     OperationStarted,
@@ -22,6 +19,8 @@ from perdure.core.entries import (
 )
 from perdure.core.ids import request_id
 from perdure.core.messages import Text
+from perdure.core.phase import due, startable
+from perdure.core.records import EffectMatch, Limits
 from perdure.core.reports import Accept, Claimed, Finish
 
 REFUND = call("c1", "refund", order="A-1", cents=500)
@@ -201,5 +200,5 @@ def test_an_answer_by_another_process_makes_the_call_due_and_nothing_else() -> N
 
     assert [entry.kind for entry in written] == ["request_closed"]
     assert s.phase == "tools"
-    assert [item.id for item in checkpoints.startable(s.checkpoint.turn)] == ["t2.0.1"]  # type: ignore[arg-type]
+    assert [item.id for item in startable(s.checkpoint.turn)] == ["t2.0.1"]  # type: ignore[arg-type]
     assert story.lines(s.starts()) == ["operation_started t2.0.1#1"]

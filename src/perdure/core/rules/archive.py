@@ -6,8 +6,9 @@ from typing import Any
 
 from ..commands import Archive, Revive
 from ..draft import Draft
-from ..entries import Archived, Failure, Revived, TurnAborted
+from ..entries import Archived, Revived, TurnAborted
 from ..errors import NothingChanged, SessionArchived
+from ..records import Failure
 from .endings import TAKEN, UNKNOWN_LIVE, close_operations, end_turn
 
 PUT_AWAY = Failure(code=SessionArchived.code, message="the session was archived before this was taken up")

@@ -7,9 +7,10 @@ from msgspec.structs import replace
 from .. import canonical
 from ..checkpoint import Operation
 from ..draft import Draft
-from ..entries import Failure, MessageAdded, NoteAdded, OperationEnded, RequestClosed, TurnFailed
+from ..entries import MessageAdded, NoteAdded, OperationEnded, RequestClosed, TurnFailed
 from ..errors import StaleRequest
 from ..messages import ToolCallResponse, digest_of, part_digest, visible
+from ..records import Failure
 from ..reports import AttemptEnded, Reconciled, Report
 from . import compaction
 from .endings import (

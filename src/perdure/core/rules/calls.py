@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ..checkpoint import CALLS_LIMIT, Operation, startable
+from ..checkpoint import CALLS_LIMIT, Operation
 from ..draft import Draft
-from ..entries import ApprovalRequested, Failure, OperationPlanned, OperationStarted, TurnLimited
+from ..entries import ApprovalRequested, OperationPlanned, OperationStarted, TurnLimited
 from ..ids import approval_id
+from ..phase import startable
+from ..records import Failure
 from ..reports import CallsPlanned, Guarded, PlannedCall, StartTools
 from .endings import drop_calls, end_call, end_turn, error_response, finish_batch, tell_results
 

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 from ..checkpoint import Operation
 from ..context import NOTES_LIMIT, NOTES_TOOL, notes_in
 from ..draft import Draft
-from ..entries import Failure, OperationEnded, Plan, PrefixChanged, TurnCompleted, TurnFailed
+from ..entries import OperationEnded, PrefixChanged, TurnCompleted, TurnFailed
 from ..messages import digest_of, part_digest, visible
+from ..records import Failure, Plan
 from ..reports import AttemptEnded, CompactionAccepted, CompactionPrepared, EndEarly
 from .endings import end_turn
 from .turns import ask_model

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from ..checkpoint import Operation, is_archived, reviewing
+from ..checkpoint import Operation
 from ..commands import Answer, ReportResult
 from ..draft import Draft
 from ..entries import (
     EffectSettled,
-    Failure,
     MessageAdded,
     OperationEnded,
     OperationPlanned,
-    Plan,
     RequestClosed,
-    ResponseReference,
-    Status,
     TurnAborted,
     TurnCompleted,
     TurnEnded,
@@ -26,8 +22,11 @@ from ..entries import (
     TurnLimited,
     UncertainRequested,
 )
+from ..evolve import is_archived
 from ..ids import request_id
 from ..messages import Part, ToolCallResponse, digest_of, measured, part_digest
+from ..phase import reviewing
+from ..records import Failure, Plan, ResponseReference, Status
 
 UNKNOWN_LIVE = "execution interrupted; result unknown"
 UNKNOWN_AFTER_RESTART = "execution interrupted; result unknown after restart"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..checkpoint import EXTENSION_KEYS_LIMIT, ONCE_LIMIT, STEPS_LIMIT, reviewing
+from ..checkpoint import EXTENSION_KEYS_LIMIT, ONCE_LIMIT, STEPS_LIMIT
 from ..commands import PostMessage
 from ..commands import digest as digest_of_command
 from ..draft import Draft
@@ -21,6 +21,7 @@ from ..entries import (
 )
 from ..errors import LimitExceeded
 from ..ids import once_key, rejected_digest
+from ..phase import reviewing
 from ..reports import BeginStep, CommandDone, Continue, EndTurn, Extend, Reject, ResultsReviewed, StopTurn
 from .endings import abort, close_steps, end_turn, tell_results
 from .turns import begin_turn

@@ -7,9 +7,10 @@ from typing import Literal
 from ..checkpoint import GRANTS_LIMIT, Operation
 from ..commands import Answer, RevokeGrant
 from ..draft import Draft
-from ..entries import Failure, GrantGiven, Plan, RequestClosed
+from ..entries import GrantGiven, RequestClosed
 from ..errors import LimitExceeded, StaleRequest, SubmissionRejected
 from ..ids import arguments_digest, request_id
+from ..records import Failure, Plan
 from ..reports import TimePassed
 from .endings import NOT_EXECUTED, UNKNOWN_LIVE, abort, end_call, error_response, finish_batch, never_ran, response_to, settle
 

@@ -5,19 +5,10 @@ from __future__ import annotations
 from ..checkpoint import Operation, Turn
 from ..commands import Compact, Interrupt, PostMessage
 from ..draft import Draft
-from ..entries import (
-    DefinitionChange,
-    Failure,
-    MessageAdded,
-    OperationEnded,
-    OperationStarted,
-    Plan,
-    TurnCompleted,
-    TurnLimited,
-    TurnStarted,
-)
+from ..entries import DefinitionChange, MessageAdded, OperationEnded, OperationStarted, TurnCompleted, TurnLimited, TurnStarted
 from ..errors import SubmissionRejected
 from ..messages import digest_of, part_digest, visible
+from ..records import Failure, Plan
 from ..reports import Accept, CompactionPrepared, Fail, Finish, Redefined, StepPrepared
 from .endings import UNKNOWN_LIVE, abort, end_turn, fail_turn
 

@@ -1,0 +1,439 @@
+"""How each entry changes the checkpoint: ``reduce(evolve, journal) == checkpoint``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from . import canonical
+from . import checkpoint as checkpoints
+from .checkpoint import Call, Checkpoint, Compacted, Grant, Operation, Place, Turn
+from .context import READ_RESULT
+from .entries import (
+    ApprovalRequested,
+    Archived,
+    DefinitionChange,
+    EffectSettled,
+    Entry,
+    ExtensionCommand,
+    ExtensionSet,
+    Foreign,
+    Forked,
+    GrantGiven,
+    Halted,
+    Laid,
+    MessageAdded,
+    NoteAdded,
+    OperationEnded,
+    OperationPlanned,
+    OperationStarted,
+    PrefixChanged,
+    QueueChanged,
+    Rebased,
+    Recovered,
+    Redacted,
+    RequestClosed,
+    RequestOpened,
+    Revived,
+    Rewritten,
+    RouteSelected,
+    SessionChanged,
+    SessionCreated,
+    SubmissionRefused,
+    TurnAborted,
+    TurnCompleted,
+    TurnEnding,
+    TurnFailed,
+    TurnLimited,
+    TurnStarted,
+    UncertainRequested,
+)
+from .ids import once_key
+from .messages import Part, RedactedPart, StoredPart, ToolCall, is_private, title_of
+from .records import Plan
+from .transcript import EMPTY, chained
+
+__all__ = [
+    "calls_in",
+    "evolve",
+    "fold",
+    "is_archived",
+]
+
+
+def is_archived(turn: Turn | None, tool: str, size: int) -> bool:
+    """Whether models see only an excerpt of a response of ``size`` bytes. What reads archived results is never archived itself."""
+    return turn is not None and 0 < turn.archive < size and tool != READ_RESULT
+
+
+def calls_in(parts: Iterable[Part]) -> tuple[Call, ...]:
+    """The tool calls that an answer asks for."""
+    found: list[Call] = []
+    for part in parts:
+        match part:
+            case ToolCall():
+                found.append(Call(part.id, part.name))
+            case StoredPart() | RedactedPart(was="tool_call") if part.call:
+                found.append(Call(part.call, part.name))
+    return tuple(found)
+
+
+def evolve(checkpoint: Checkpoint, entry: Entry) -> Checkpoint:
+    """The checkpoint after an entry. Total on decoded entries that `decide` can write; it decides nothing."""
+    changed: Checkpoint = _EVOLVE[type(entry)](checkpoint, entry)
+    return replace(changed, version=entry.seq, number=entry.number, at=entry.at)
+
+
+def fold(entries: Iterable[Entry], start: Checkpoint | None = None) -> Checkpoint:
+    """The checkpoint that a journal adds up to."""
+    checkpoint = start or Checkpoint()
+    for entry in entries:
+        checkpoint = evolve(checkpoint, entry)
+    return checkpoint
+
+
+def _with_operation(checkpoint: Checkpoint, identity: str, **changes: Any) -> Checkpoint:
+    turn = checkpoint.turn
+    if turn is None:
+        return checkpoint
+    operations = tuple([replace(item, **changes) if item.id == identity else item for item in turn.operations])
+    return replace(checkpoint, turn=replace(turn, operations=operations))
+
+
+def _session_created(checkpoint: Checkpoint, entry: SessionCreated) -> Checkpoint:
+    return replace(
+        checkpoint,
+        rules=checkpoints.RULES,
+        session_id=entry.session_id,
+        root=entry.root,
+        agent=entry.agent,
+        identity=entry.identity,
+        title=entry.title,
+        labels=entry.labels,
+        metadata=entry.metadata,
+        created=entry.at,
+    )
+
+
+def _session_changed(checkpoint: Checkpoint, entry: SessionChanged) -> Checkpoint:
+    return replace(
+        checkpoint,
+        title=checkpoint.title if entry.title is None else entry.title,
+        labels=checkpoint.labels if entry.labels is None else entry.labels,
+        metadata=checkpoint.metadata if entry.metadata is None else entry.metadata,
+    )
+
+
+def _turn_started(checkpoint: Checkpoint, entry: TurnStarted) -> Checkpoint:
+    turn = Turn(
+        id=entry.turn,
+        submission=entry.submission,
+        agent=entry.agent,
+        definition=entry.definition,
+        limits=entry.limits,
+        started=entry.at,
+        archive=entry.archive,
+        author=entry.author,
+        source=entry.source,
+        holds=entry.holds,
+        compacts=entry.compacts,
+    )
+    return replace(checkpoint, turn=turn, agent=entry.agent, route=checkpoint.route or entry.route)
+
+
+def _message(checkpoint: Checkpoint, entry: MessageAdded) -> Checkpoint:
+    if entry.number <= checkpoint.transcript.tail:
+        # It stands where the entry before it says.
+        return checkpoint
+    turn, seen = checkpoint.turn, entry.digest
+    if turn is not None:
+        if entry.role == "user":
+            turn = replace(turn, completing=False)
+        elif entry.role == "tool":
+            if cut := [item.plan.call for item in turn.tools if item.archived]:
+                # What models see differs from what people see.
+                seen = canonical.short_digest(entry.digest, *cut)
+            turn = replace(turn, operations=(), step=turn.step + 1, ordinal=0, squeeze="")
+        elif turn.unplanned:
+            turn = replace(turn, output=entry.seq)
+        else:
+            turn = replace(turn, output=entry.seq, completing=True, operations=(), step=turn.step + 1, ordinal=0, squeeze="")
+    return replace(
+        checkpoint,
+        revision=chained(checkpoint.revision, entry.digest),
+        context=chained(checkpoint.context, seen),
+        turn=turn,
+        # The first message that began a turn names the session; one that was rejected leaves nothing.
+        title=checkpoint.title or (title_of(entry.parts) if entry.number == 1 and entry.source is None else ""),
+    )
+
+
+def _planned(checkpoint: Checkpoint, entry: OperationPlanned) -> Checkpoint:
+    edited = 0 if entry.arguments is None else entry.seq
+    return _add_operation(checkpoint, Operation(id=entry.operation, plan=entry.plan, edited=edited))
+
+
+def _started(checkpoint: Checkpoint, entry: OperationStarted) -> Checkpoint:
+    if (planned := checkpoint.operation(entry.operation)) is not None:
+        plan = entry.plan or planned.plan
+        return _with_operation(
+            checkpoint, entry.operation, plan=plan, status="started", attempt=entry.attempt, fence=entry.fence, not_before=0
+        )
+    if entry.plan is not None:
+        operation = Operation(id=entry.operation, plan=entry.plan, status="started", attempt=entry.attempt, fence=entry.fence)
+        return _add_operation(checkpoint, operation)
+    return checkpoint
+
+
+def _add_operation(checkpoint: Checkpoint, operation: Operation) -> Checkpoint:
+    turn = checkpoint.turn
+    if turn is None:
+        return checkpoint
+    is_tool = operation.plan.kind == "tool"
+    return replace(
+        checkpoint,
+        turn=replace(
+            turn,
+            operations=(*turn.operations, operation),
+            ordinal=turn.ordinal + (operation.plan.kind != "step"),
+            tool_calls=turn.tool_calls + is_tool,
+            unplanned=tuple(call for call in turn.unplanned if call.id != operation.plan.call),
+        ),
+    )
+
+
+def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
+    turn, operation = checkpoint.turn, checkpoint.operation(entry.operation)
+    if turn is None or operation is None:
+        return checkpoint
+    if operation.plan.kind in ("model", "compaction"):
+        died = entry.failure is not None and entry.failure.code == "crash_loop"
+        if entry.attempt and (entry.usage is not None or entry.partial or entry.finish or entry.status != "failed" or died):
+            turn = replace(turn, usage=turn.usage.plus(entry.usage))
+            checkpoint = replace(checkpoint, usage=checkpoint.usage.plus(entry.usage))
+        if operation.plan.kind == "compaction":
+            if entry.final and entry.status != "succeeded":
+                left = tuple(item for item in turn.operations if item.id != operation.id)
+                return replace(checkpoint, turn=replace(turn, operations=left, writer=entry.fallback or turn.writer))
+        elif entry.status == "succeeded":
+            turn = replace(turn, unplanned=calls_in(entry.parts), answer=entry.seq)
+            private = checkpoint.private or any(is_private(part) for part in entry.parts)
+            used = (entry.usage.input_tokens if entry.usage is not None else None) or 0
+            checkpoint = replace(checkpoint, owner=operation.plan.name, owner_group=entry.group, private=private, input_tokens=used)
+        elif entry.fallback:
+            turn = replace(turn, fallback=entry.fallback)
+        elif entry.compact:
+            turn = replace(turn, squeeze="wanted")
+        checkpoint = replace(checkpoint, turn=turn)
+    lost = not entry.final and entry.failure is not None and entry.failure.code == "restart"
+    failed = not entry.final and (entry.status == "failed" or (entry.failure is not None and entry.failure.code == "not_done"))
+    changes: dict[str, Any] = {"restarts": operation.restarts + lost, "failures": operation.failures + failed}
+    if entry.final:
+        changes |= _end(operation.plan, entry)
+    elif entry.status == "uncertain" and operation.plan.kind == "tool":
+        changes |= {"status": "unknown", "receipt": entry.seq}
+    else:
+        changes |= {"status": "ready", "not_before": entry.retry_at}
+    return _with_operation(checkpoint, operation.id, **changes)
+
+
+def _end(plan: Plan, entry: OperationEnded | EffectSettled) -> dict[str, Any]:
+    """What an operation becomes with its last receipt."""
+    left = Plan(kind=plan.kind, name=plan.name, call=plan.call, upto=plan.upto)
+    return {"status": "ended", "receipt": entry.seq, "response": entry.digest, "archived": entry.archived, "plan": left}
+
+
+def _request_opened(checkpoint: Checkpoint, entry: RequestOpened) -> Checkpoint:
+    changes: dict[str, Any] = {"request": entry.request_id, "deadline": entry.deadline, "default": entry.default}
+    operation = checkpoint.operation(entry.operation)
+    if isinstance(entry, UncertainRequested):
+        changes["status"] = "asking"
+    elif isinstance(entry, ApprovalRequested) and entry.match is not None and operation is not None:
+        changes["plan"] = replace(operation.plan, match=entry.match)
+    return _with_operation(checkpoint, entry.operation, **changes)
+
+
+def _request_closed(checkpoint: Checkpoint, entry: RequestClosed) -> Checkpoint:
+    operation = checkpoint.operation(entry.operation)
+    if operation is None:
+        return checkpoint
+    changes: dict[str, Any] = {"request": "", "deadline": 0, "default": ""}
+    if entry.arguments is not None:
+        changes |= {"edited": entry.seq, "plan": replace(operation.plan, arguments=entry.arguments_digest)}
+    if entry.decision == "retry":
+        changes["status"] = "ready"
+    return _with_operation(checkpoint, operation.id, **changes)
+
+
+def _settled(checkpoint: Checkpoint, entry: EffectSettled) -> Checkpoint:
+    operation = checkpoint.operation(entry.operation)
+    return checkpoint if operation is None else _with_operation(checkpoint, operation.id, **_end(operation.plan, entry))
+
+
+def _recovered(checkpoint: Checkpoint, entry: Recovered) -> Checkpoint:
+    for attempt in entry.attempts:
+        operation = checkpoint.operation(attempt.operation)
+        if attempt.status == "open" and operation is not None:
+            restarts = operation.restarts + (operation.status == "started")
+            checkpoint = _with_operation(checkpoint, operation.id, status="unknown", restarts=restarts)
+    return checkpoint
+
+
+def _note(checkpoint: Checkpoint, entry: NoteAdded) -> Checkpoint:
+    turn, once = checkpoint.turn, checkpoint.once
+    if entry.continues and turn is not None:
+        turn = replace(turn, completing=False, continued=True, operations=())
+    if entry.once:
+        once = (*once, once_key(entry.extension, entry.once))
+    context = chained(checkpoint.context, entry.digest or canonical.digest(entry.text.encode()))
+    return replace(checkpoint, context=context, turn=turn, once=once)
+
+
+def _turn_ending(checkpoint: Checkpoint, entry: TurnEnding) -> Checkpoint:
+    turn = checkpoint.turn
+    if turn is None:
+        return checkpoint
+    return replace(checkpoint, turn=replace(turn, completing=True, ending=entry.seq, operations=(), unplanned=()))
+
+
+def _extension_set(checkpoint: Checkpoint, entry: ExtensionSet) -> Checkpoint:
+    kept = {key: seq for key, seq in checkpoint.extensions.get(entry.extension, {}).items() if key != entry.key}
+    if not entry.dropped:
+        kept[entry.key] = entry.seq
+    extensions = {name: values for name, values in checkpoint.extensions.items() if name != entry.extension}
+    if kept:
+        extensions[entry.extension] = kept
+    return replace(checkpoint, extensions=extensions)
+
+
+def _turn_ended(checkpoint: Checkpoint, entry: Entry) -> Checkpoint:
+    return replace(checkpoint, turn=None, turns=checkpoint.turns + 1)
+
+
+def _redefined(checkpoint: Checkpoint, entry: DefinitionChange) -> Checkpoint:
+    turn = checkpoint.turn
+    if turn is None:
+        return checkpoint
+    return replace(checkpoint, turn=replace(turn, definition=entry.new, archive=entry.archive, holds=entry.holds))
+
+
+def _rebased(checkpoint: Checkpoint, entry: Rebased) -> Checkpoint:
+    return replace(msgspec.convert(entry.checkpoint, Checkpoint), rules=entry.new)
+
+
+def _route_selected(checkpoint: Checkpoint, entry: RouteSelected) -> Checkpoint:
+    turn = checkpoint.turn
+    return replace(checkpoint, route=entry.route, turn=turn and replace(turn, fallback=""))
+
+
+def _prefix_changed(checkpoint: Checkpoint, entry: PrefixChanged) -> Checkpoint:
+    private = entry.private or (checkpoint.private and entry.reason == "rewrite")
+    changed = replace(checkpoint, epoch=entry.epoch, private_from=entry.private_from, private=private, input_tokens=0)
+    turn = checkpoint.turn
+    if entry.reason != "compaction" or turn is None:
+        return changed
+    turn = replace(
+        turn,
+        operations=tuple(item for item in turn.operations if item.plan.kind != "compaction"),
+        completing=turn.compacts,
+        compacts=False,
+        squeeze="done" if turn.squeeze else "",
+    )
+    seen = canonical.short_digest(entry.summary, entry.upto, *(place for kept in entry.kept for place in kept))
+    return replace(
+        changed,
+        context=chained(checkpoint.context, seen),
+        compacted=Compacted(base=entry.seq, upto=entry.upto),
+        compactions=checkpoint.compactions + entry.applied,
+        turn=turn,
+    )
+
+
+def _granted(checkpoint: Checkpoint, entry: GrantGiven) -> Checkpoint:
+    others = tuple(grant for grant in checkpoint.grants if grant.id != entry.grant)
+    given = () if entry.revoked else (Grant(id=entry.grant, name=entry.name, arguments=entry.arguments),)
+    return replace(checkpoint, grants=others + given)
+
+
+def _laid(checkpoint: Checkpoint, entry: Laid) -> Checkpoint:
+    # What is encoded leaves a default out only where it is the very same object.
+    revision = EMPTY if entry.revision == EMPTY else entry.revision
+    place = Place(base=entry.seq, count=entry.count, tail=entry.tail)
+    return replace(checkpoint, transcript=place, revision=revision, context=revision)
+
+
+def _rewritten(checkpoint: Checkpoint, entry: Rewritten) -> Checkpoint:
+    laid = _laid(checkpoint, entry)
+    # Notes go on standing for what they summarise, unless that is what was changed.
+    stands = checkpoint.compacted is not None and entry.start >= checkpoint.compacted.upto
+    return replace(laid, context=chained(checkpoint.context, entry.revision)) if stands else replace(laid, compacted=None)
+
+
+def _forked(checkpoint: Checkpoint, entry: Forked) -> Checkpoint:
+    return replace(
+        _laid(checkpoint, entry),
+        route=entry.route,
+        owner=entry.owner,
+        owner_group=entry.owner_group,
+        private=entry.private,
+        private_from=entry.private_from,
+    )
+
+
+def _redacted(checkpoint: Checkpoint, entry: Redacted) -> Checkpoint:
+    if entry.title:
+        checkpoint = replace(checkpoint, title="")
+    return replace(checkpoint, compacted=None, context=checkpoint.revision) if entry.context else checkpoint
+
+
+def _archived(checkpoint: Checkpoint, entry: Archived | Revived) -> Checkpoint:
+    return replace(checkpoint, archived=isinstance(entry, Archived))
+
+
+def _halted(checkpoint: Checkpoint, entry: Halted) -> Checkpoint:
+    return replace(checkpoint, halted=not entry.released)
+
+
+def _unchanged(checkpoint: Checkpoint, entry: Entry) -> Checkpoint:
+    return checkpoint
+
+
+_EVOLVE: dict[type[Entry], Callable[[Checkpoint, Any], Checkpoint]] = {
+    SessionCreated: _session_created,
+    SessionChanged: _session_changed,
+    TurnStarted: _turn_started,
+    MessageAdded: _message,
+    OperationPlanned: _planned,
+    OperationStarted: _started,
+    OperationEnded: _ended,
+    ApprovalRequested: _request_opened,
+    UncertainRequested: _request_opened,
+    RequestClosed: _request_closed,
+    EffectSettled: _settled,
+    TurnCompleted: _turn_ended,
+    TurnAborted: _turn_ended,
+    TurnFailed: _turn_ended,
+    TurnLimited: _turn_ended,
+    NoteAdded: _note,
+    QueueChanged: _unchanged,
+    SubmissionRefused: _unchanged,
+    Recovered: _recovered,
+    DefinitionChange: _redefined,
+    Rebased: _rebased,
+    RouteSelected: _route_selected,
+    PrefixChanged: _prefix_changed,
+    GrantGiven: _granted,
+    Rewritten: _rewritten,
+    Forked: _forked,
+    Redacted: _redacted,
+    Foreign: _unchanged,
+    Archived: _archived,
+    Revived: _archived,
+    Halted: _halted,
+    TurnEnding: _turn_ending,
+    ExtensionSet: _extension_set,
+    ExtensionCommand: _unchanged,
+}

@@ -1,0 +1,66 @@
+"""Where a session stands, and what should be running in it: derived from its checkpoint, never stored."""
+
+from __future__ import annotations
+
+from .checkpoint import Checkpoint, Operation, Phase, Turn
+
+__all__ = [
+    "due",
+    "phase",
+    "reviewing",
+    "startable",
+]
+
+
+def phase(checkpoint: Checkpoint) -> Phase:
+    """Where the session stands; derived, never stored."""
+    turn = checkpoint.turn
+    if checkpoint.halted:
+        return "halted"
+    if checkpoint.archived:
+        return "archived"
+    if turn is None:
+        return "idle"
+    if turn.completing:
+        return "completing"
+    if turn.unplanned:
+        return "tools"
+    tools = turn.tools
+    if tools and (any(item.status in ("started", "unknown") for item in tools) or startable(turn) or reviewing(turn)):
+        return "tools"
+    if turn.requests:
+        return "waiting"
+    return "model"
+
+
+def startable(turn: Turn) -> tuple[Operation, ...]:
+    """The tool calls that may start now: none while an approval is open, an exclusive one only alone, the others not past one."""
+    tools = turn.tools
+    if turn.unplanned or any(item.request and item.status != "asking" for item in tools):
+        return ()
+    found: list[Operation] = []
+    for index, item in enumerate(tools):
+        if item.status in ("planned", "ready") and not item.plan.exclusive:
+            found.append(item)
+        elif item.plan.exclusive and item.status != "ended":
+            if item.status in ("planned", "ready") and all(earlier.status == "ended" for earlier in tools[:index]):
+                found.append(item)
+            break
+    return tuple(found)
+
+
+def reviewing(turn: Turn) -> bool:
+    """Whether every call of the step has its result, and the message that tells them waits for the agent's own code."""
+    tools = turn.tools
+    return bool(tools) and not turn.unplanned and all(item.status == "ended" for item in tools)
+
+
+def due(checkpoint: Checkpoint) -> tuple[Operation, ...]:
+    """What should be running now: started attempts, and for those of status ``unknown`` their tool's ``reconcile``.
+
+    What extensions do outside is not among it: their own code does it, when it is asked again.
+    """
+    turn = checkpoint.turn
+    if turn is None:
+        return ()
+    return tuple([item for item in turn.operations if item.status in ("started", "unknown") and item.plan.kind != "step"])

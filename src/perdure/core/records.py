@@ -1,0 +1,189 @@
+"""The values inside entries: what several kinds of fact say in the same words."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from . import canonical
+
+__all__ = [
+    "Attempt",
+    "Decision",
+    "EffectClass",
+    "EffectMatch",
+    "Failure",
+    "Hold",
+    "Identity",
+    "Limits",
+    "Metadata",
+    "OperationKind",
+    "Plan",
+    "RedactedRow",
+    "RequestRecord",
+    "ResponseReference",
+    "Status",
+]
+
+OperationKind: TypeAlias = Literal["model", "tool", "compaction", "step"]
+EffectClass: TypeAlias = Literal["pure", "idempotent", "transactional", "external"]
+Status: TypeAlias = Literal["succeeded", "failed", "uncertain", "cancelled"]
+Decision: TypeAlias = Literal["approve", "grant", "deny", "abort", "settle", "retry"]
+Hold: TypeAlias = Literal["results", "end"]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
+    """A value inside an entry."""
+
+
+class Identity(Record, frozen=True, kw_only=True):
+    """Whom a session belongs to; set when it is created, and never overwritten by whoever resumes it."""
+
+    owner: str = ""
+    tenant: str = ""
+    user: str = ""
+    workspace: str = ""
+    origin: str = ""
+
+
+class Metadata(Record, frozen=True, kw_only=True):
+    """What a session's owner notes about it: a map of names to JSON values. A long one stands in the blob of that ``digest`` instead."""
+
+    values: dict[str, Any] = {}
+    digest: str = ""
+
+
+class Limits(Record, frozen=True, kw_only=True):
+    """Where a turn ends as *limited*. ``None`` is no limit."""
+
+    steps: int | None = 50
+    tool_calls: int | None = None
+    tokens: int | None = None
+
+
+class Failure(Record, frozen=True, kw_only=True):
+    """Why something failed: a stable code and a sentence.
+
+    Of a model's provider also its HTTP ``status``, whether the same request may succeed later, and after how many ms by its own hint.
+    """
+
+    code: str
+    message: str = ""
+    retryable: bool = False
+    status: int | None = None
+    retry_after: int | None = None
+
+
+class EffectMatch(Record, frozen=True, kw_only=True):
+    """An earlier effect that a planned call would repeat; ``session`` is where, empty for here.
+
+    ``beyond``: its call is not in the transcript any more, or never was in this branch's; ``other``: it was another call of the same tool.
+    """
+
+    operation: str
+    seq: int
+    state: str
+    session: str = ""
+    beyond: bool = False
+    other: bool = False
+
+
+class Plan(Record, frozen=True, kw_only=True):
+    """What an operation is, fixed when it is planned.
+
+    ``call`` is the id in the tool_call part that asked for it; ``effect_key`` is the digest of what the tool's ``key`` selects, empty if
+    there is no effect to know again. A compaction summarises the messages that stand before the position ``upto``.
+    """
+
+    kind: OperationKind
+    name: str = ""
+    effect: EffectClass = "pure"
+    call: str = ""
+    arguments: str = ""
+    effect_key: str = ""
+    exclusive: bool = False
+    reconcile: bool = False
+    ask_when_uncertain: bool = False
+    upto: int = 0
+    match: EffectMatch | None = None
+
+
+class RequestRecord(Record, frozen=True, kw_only=True):
+    """What a model call saw: references and digests that are enough to print the request again.
+
+    ``additions`` is the content that says what an extension made of this one request, empty if nothing.
+    The writer of a compaction's notes saw the context before the position ``upto``, behind the notes in the receipt ``notes`` where an
+    earlier one of the same preparation left them, and ``additions`` behind it.
+    """
+
+    route: str
+    context: str
+    epoch: int
+    instructions: str
+    tools: str
+    settings: str
+    digest: str
+    upto: int | None = None
+    notes: int = 0
+    additions: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        route: str,
+        context: str,
+        epoch: int,
+        instructions: str,
+        tools: str,
+        settings: str,
+        upto: int | None = None,
+        notes: int = 0,
+        additions: str = "",
+    ) -> RequestRecord:
+        """The record of a request; its digest is the same exactly for the same facts."""
+        facts: list[str | int] = [route, context, epoch, instructions, tools, settings]
+        if upto is not None:
+            facts += [upto, notes]
+        if additions:
+            facts.append(additions)
+        return cls(
+            route=route,
+            context=context,
+            epoch=epoch,
+            instructions=instructions,
+            tools=tools,
+            settings=settings,
+            upto=upto,
+            notes=notes,
+            additions=additions,
+            digest=canonical.short_digest(*facts),
+        )
+
+
+class ResponseReference(Record, frozen=True, kw_only=True):
+    """One call's response in a tool message, and the entry that holds it.
+
+    ``replaced``: the model reads another one, which is the next of the message's parts.
+    """
+
+    id: str
+    receipt: int
+    replaced: bool = False
+
+
+class Attempt(Record, frozen=True, kw_only=True):
+    """One attempt that a recovery found in flight, and what it said of it."""
+
+    operation: str
+    attempt: int
+    status: Status | Literal["open"]
+
+
+class RedactedRow(Record, frozen=True, kw_only=True):
+    """An entry whose content is gone, and what is left of its body."""
+
+    seq: int
+    kind: str
+    body: dict[str, Any]
