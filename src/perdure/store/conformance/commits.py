@@ -1,0 +1,269 @@
+"""What one commit changes, and what makes it change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from ...core.errors import UsageError
+from ..base import (
+    AlreadyThere,
+    Claim,
+    Commit,
+    Committed,
+    Conflict,
+    Edited,
+    EffectRow,
+    InboxMoved,
+    InboxRow,
+    NoSession,
+    Sent,
+    Stale,
+    StoredBlob,
+)
+from .kit import (
+    LEASE,
+    Place,
+    catalogue,
+    content,
+    create,
+    everything,
+    fact,
+    facts,
+    opened,
+    raises,
+    row_of,
+    runner,
+    step,
+    submission,
+)
+
+
+class Commits:
+    async def test_a_commit_appends_its_entries_and_replaces_the_checkpoint(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            before = await row_of(store)
+            assert await store.commit(step(no, count=3)) == Committed(4, 0, 1)
+            loaded = await store.load("s")
+            assert loaded is not None
+            assert (loaded.row.version, loaded.row.checkpoint) == (4, b"checkpoint 4")
+            assert loaded.chain == fact(4).chain
+            assert await store.entries(no) == [fact(1, kind="session_created"), *facts(2, 4)]
+            assert (loaded.row.updated, loaded.row.status, loaded.row.wake_at) == (before.updated, before.status, before.wake_at)
+
+    async def test_a_commit_without_entries_leaves_version_and_checkpoint(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            before = await row_of(store)
+            bare = Commit(no=no, version=1, fence=0, holder=None, at=5_000, catalogue=catalogue("waiting", wake_at=77, title="T"))
+            assert await store.commit(bare) == Committed(1, 0, 1)
+            after = await row_of(store)
+            assert (after.version, after.checkpoint) == (before.version, before.checkpoint)
+            assert (after.status, after.wake_at, after.title, after.updated) == ("waiting", 77, "T", 5_000)
+
+    async def test_a_commit_that_builds_on_another_version_changes_nothing(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            await store.commit(step(no))
+            before = await everything(store)
+            row = InboxRow(submission_id="x", arrival=0, kind="k", at=1, not_before=None, actor="", digest="", body=None, consumed_seq=2)
+            full: dict[str, Any] = {
+                "received": (row,),
+                "consumed": (("m1", 2),),
+                "effects": (EffectRow(effect_key=b"k", seq=2, state="succeeded"),),
+                "blobs": (content(b"data"),),
+                "catalogue": catalogue("running", title="other"),
+                "claim": Claim(runner="r1"),
+            }
+            for version in (0, 1, 3):
+                assert await store.commit(step(no, version, **full)) == Stale(2, 0, None)
+            assert await everything(store) == before
+
+    async def test_a_commit_under_another_fence_or_holder_changes_nothing(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            await store.heartbeat(runner(), LEASE)
+            assert await store.claim(no, "r1") == Committed(1, 1, 1)
+            before = await everything(store)
+            for fence, holder in ((0, "r1"), (2, "r1"), (1, "r2"), (1, None), (0, None)):
+                assert await store.commit(step(no, 1, fence, holder)) == Stale(1, 1, "r1")
+            assert await everything(store) == before
+            assert await store.commit(step(no, 1, 1, "r1")) == Committed(2, 1, 1)
+
+    async def test_of_two_commits_on_one_version_one_is_applied(self, place: Place) -> None:
+        async with opened(place) as one, opened(place) as two:
+            no = await create(one)
+            answers = await asyncio.gather(one.commit(step(no)), two.commit(step(no, count=2)), one.commit(step(no, count=3)))
+            done = [answer for answer in answers if isinstance(answer, Committed)]
+            assert len(done) == 1
+            assert [answer for answer in answers if isinstance(answer, Stale)] == [Stale(done[0].version, 0, None)] * 2
+            assert len(await one.entries(no)) == done[0].version
+
+    async def test_commits_of_a_session_that_wait_together_follow_each_other(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            answers = await asyncio.gather(*(store.commit(step(no, version)) for version in range(1, 9)))
+            assert answers == [Committed(version + 1, 0, 1) for version in range(1, 9)]
+
+    async def test_a_commit_of_an_unknown_session_is_refused(self, place: Place) -> None:
+        async with opened(place) as store:
+            assert await store.commit(step(77)) == NoSession()
+
+    async def test_entries_that_leave_a_gap_are_the_callers_mistake(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            before = await everything(store)
+            for entries in ((fact(3),), (fact(1),), (fact(2), fact(4)), (fact(3), fact(2))):
+                await raises(UsageError, store.commit(step(no, entries=entries)))
+            await raises(UsageError, store.commit(step(no, checkpoint=None)))
+            assert await everything(store) == before
+
+    async def test_a_commit_that_names_an_old_inbox_head_is_refused(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            assert await store.commit(step(no, inbox_head=1)) == Committed(2, 0, 1)
+            await store.send(submission(name="m2"))
+            before = await everything(store)
+            assert await store.commit(step(no, 2, inbox_head=1)) == InboxMoved(2)
+            assert await everything(store) == before
+            assert await store.commit(step(no, 2)) == Committed(3, 0, 2)
+            assert await store.commit(step(no, 3, inbox_head=2)) == Committed(4, 0, 2)
+
+    async def test_a_consumed_row_loses_its_body_and_stays_as_a_receipt(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            await store.send(submission(name="m2"))
+            await store.commit(step(no, consumed=(("m1", 2),)))
+            assert [row.submission_id for row in await store.inbox(no)] == ["m2"]
+            receipt = await store.submission(no, "m1")
+            assert receipt is not None
+            assert (receipt.body, receipt.consumed_seq, receipt.settled_seq, receipt.arrival) == (None, 2, None, 1)
+            await store.commit(step(no, 2, settled=(("m1", 3),), consumed=(("m2", 3),)))
+            receipt = await store.submission(no, "m1")
+            assert receipt is not None
+            assert (receipt.consumed_seq, receipt.settled_seq) == (2, 3)
+            assert await store.inbox(no) == []
+
+    async def test_a_row_can_be_edited_or_dropped_only_while_it_waits(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            for name in ("m2", "m3"):
+                await store.send(submission(name=name))
+            edit = Edited(submission_id="m2", digest="new", body=b"other")
+            await store.commit(step(no, edited=(edit,), dropped=("m3",), consumed=(("m1", 2),)))
+            rows = await store.inbox(no)
+            assert [(row.submission_id, row.digest, row.body, row.arrival) for row in rows] == [("m2", "new", b"other", 2)]
+            assert await store.submission(no, "m3") is None
+            before = await everything(store)
+            wrong: list[dict[str, Any]] = [
+                {"edited": (Edited(submission_id="m1", digest="d", body=b""),)},
+                {"dropped": ("m1",)},
+                {"dropped": ("m3",)},
+                {"consumed": (("m1", 3),)},
+                {"consumed": (("m2", 3), ("nobody", 3))},
+                {"settled": (("nobody", 3),)},
+            ]
+            for change in wrong:
+                await raises(UsageError, store.commit(step(no, 2, **change)))
+            assert await everything(store) == before
+            again = await store.send(submission(name="m3"))
+            assert isinstance(again, Sent)
+            assert (again.duplicate, again.row.arrival) == (False, 4)
+
+    async def test_a_received_row_enters_consumed_and_only_once(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            row = InboxRow(
+                submission_id="a1", arrival=0, kind="answer", at=9, not_before=None, actor="ann", digest="d", body=b"yes", consumed_seq=2
+            )
+            assert await store.commit(step(no, received=(row,))) == Committed(2, 0, 2)
+            known = await store.submission(no, "a1")
+            assert known is not None
+            assert (known.arrival, known.body, known.consumed_seq, known.actor, known.digest) == (2, None, 2, "ann", "d")
+            assert [waiting.submission_id for waiting in await store.inbox(no)] == ["m1"]
+            before = await everything(store)
+            assert await store.commit(step(no, 2, received=(row,))) == AlreadyThere(known)
+            assert await everything(store) == before
+            duplicate = await store.send(submission(name="a1"))
+            assert isinstance(duplicate, Conflict)
+            waiting = InboxRow(submission_id="a2", arrival=0, kind="k", at=9, not_before=None, actor="", digest="d", body=b"")
+            await raises(UsageError, store.commit(step(no, 2, received=(waiting,))))
+
+    async def test_blobs_are_stored_with_the_commit_that_refers_to_them(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            one, two = content(b"one"), content(b"x" * 100_000, "text/plain")
+            await store.commit(step(no, blobs=(one, two, one)))
+            await store.commit(step(no, 2, blobs=(one,)))
+            assert await store.blobs("s") == sorted([one.digest, two.digest])
+            assert await store.blob("s", two.digest) == two
+            before = await everything(store)
+            forged = StoredBlob(digest=two.digest, media_type="text/plain", data=b"other")
+            await raises(UsageError, store.commit(step(no, 3, blobs=(forged,))))
+            assert await everything(store) == before
+
+    async def test_effects_are_found_by_the_beginning_of_their_key(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            keys = [b"refund\x00b", b"refund\x00a", b"refund2\x00a", b"\xff\xff\x01", b"\xff\xff", b"refund\x00\xff\xff"]
+            rows = tuple(EffectRow(effect_key=key, seq=2 + index, state="succeeded") for index, key in enumerate(keys))
+            await store.commit(step(no, count=6, effects=rows))
+            assert await store.effects(no) == list(rows)
+            assert await store.effects(no, key=b"refund\x00") == [rows[0], rows[1], rows[5]]
+            assert await store.effects(no, key=b"refund\x00\xff") == [rows[5]]
+            assert await store.effects(no, key=b"\xff") == [rows[3], rows[4]]
+            assert await store.effects(no, key=b"z") == []
+            latest = max(row.seq for row in rows)
+            assert await store.effects(no, after=latest - 1) == [row for row in await store.effects(no) if row.seq == latest]
+            assert await store.effects(no, key=b"refund\x00", after=latest) == []
+            unsettled = EffectRow(effect_key=keys[0], seq=9, state="uncertain")
+            await store.commit(step(no, 7, count=2, effects=(unsettled,)))
+            assert await store.effects(no, key=keys[0]) == [rows[0], unsettled]
+            assert await store.effects(no, state="uncertain") == [unsettled]
+            settled = EffectRow(effect_key=keys[0], seq=9, state="succeeded")
+            await store.commit(step(no, 9, effects=(settled,)))
+            assert await store.effects(no, key=keys[0]) == [rows[0], settled]
+            assert await store.effects(no, state="uncertain") == []
+
+    async def test_what_runs_within_a_commit_can_undo_it_and_only_it(self, place: Place) -> None:
+        async with opened(place) as store:
+            numbers = [await create(store, f"s{index}") for index in range(12)]
+            before = await everything(store, "s5")
+            ran: list[int] = []
+
+            def within(index: int) -> Callable[[Any], None]:
+                def run(_: Any) -> None:
+                    ran.append(index)
+                    if index == 5:
+                        raise KeyError("no")
+
+                return run
+
+            commits = [
+                store.commit(step(no, within=within(index), consumed=(("m1", 2),), blobs=(content(b"b"),), claim=Claim(runner="r1")))
+                for index, no in enumerate(numbers)
+            ]
+            answers = await asyncio.gather(*commits, return_exceptions=True)
+            assert isinstance(answers[5], KeyError)
+            assert [answer for index, answer in enumerate(answers) if index != 5] == [Committed(2, 1, 1)] * 11
+            assert set(ran) == set(range(12))
+            assert await everything(store, "s5") == before
+            assert (await row_of(store, "s4")).version == 2
+
+    async def test_nothing_runs_within_a_refused_commit(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            ran: list[Any] = []
+            assert await store.commit(step(no, 5, within=ran.append)) == Stale(1, 0, None)
+            assert ran == []
+            assert isinstance(await store.commit(step(no, within=ran.append)), Committed)
+            assert len(ran) == 1
+
+    async def test_the_time_of_a_change_never_goes_back(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store, at=9_000)
+            await store.commit(step(no, catalogue=catalogue("running", agent="other", labels={"k": "v"})))
+            row = await row_of(store)
+            assert (row.updated, row.status, row.agent, row.labels) == (9_000, "running", "other", {"k": "v"})
