@@ -100,12 +100,17 @@ class _Sizes:
     def __init__(self) -> None:
         self._known: list[tuple[list[Message], Estimate, str | None, int, list[int]]] = []
 
+    def known(self, messages: list[Message], estimate: Estimate, group: str | None, private_from: int) -> list[int]:
+        """The sums as far as they were taken."""
+        for item in self._known:
+            if item[0] is messages and item[1:4] == (estimate, group, private_from):
+                return item[4]
+        self._known = [(messages, estimate, group, private_from, [0]), *self._known[: self.KEPT - 1]]
+        return self._known[0][4]
+
     def of(self, messages: list[Message], estimate: Estimate, group: str | None, private_from: int) -> list[int]:
-        known = next((item for item in self._known if item[0] is messages and item[1:4] == (estimate, group, private_from)), None)
-        if known is None:
-            known = (messages, estimate, group, private_from, [0])
-            self._known = [known, *self._known[: self.KEPT - 1]]
-        sums = known[4]
+        """The sums of all there are. It costs what is new."""
+        sums = self.known(messages, estimate, group, private_from)
         for message in islice(messages, len(sums) - 1, None):
             sums.append(sums[-1] + estimate.message(message, group if message.position >= private_from else None))
         return sums
@@ -269,6 +274,11 @@ class Context:
         """For every beginning of the messages what it takes, in units of ``estimate``; the first is that of none. It costs what is new."""
         messages = self._messages if shown is None else shown.messages
         return self._sizes.of(messages, estimate, group, private_from)
+
+    async def measure(self, estimate: Estimate, group: str | None, private_from: int, shown: Shown) -> None:
+        """Take the `sizes` of messages that were just read; however many they are, the loop goes on meanwhile."""
+        if len(shown.messages) - len(self._sizes.known(shown.messages, estimate, group, private_from)) > AT_ONCE:
+            await asyncio.to_thread(self.sizes, estimate, group, private_from, shown)
 
     def behind(self, notes: str, upto: int, began: int) -> Shown:
         """What models would see with notes in place of the messages before the position ``upto``."""

@@ -134,7 +134,9 @@ class Preparation:
         if len(written) < len(turn.compactions):
             return Prepared("write", turn.compactions[-1].plan.upto)
         shown = await self._shown_behind(batch, written[-1] if written else None)
-        sized = self._size(checkpoint, self.route(checkpoint), shown)
+        route = self.route(checkpoint)
+        await self._context.measure(self._estimate(route), self._group(checkpoint, route), checkpoint.private_from, shown)
+        sized = self._size(checkpoint, route, shown)
         wanted = (turn.compacts or turn.squeeze == "wanted") and not written
         if written:
             wanted = turn.compacts or sized.tokens >= sized.comfortable
