@@ -6,6 +6,7 @@ from .agent.middleware import Continue, HookContext, Middleware, Reject, Replace
 from .core.checkpoint import Checkpoint, Grant, Operation, Turn
 from .core.commands import Deliver
 from .core.entries import (
+    AnswerRequested,
     ApprovalRequested,
     Archived,
     EffectSettled,
@@ -148,6 +149,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Agent",
     "Allow",
+    "AnswerRequested",
     "ApprovalCall",
     "ApprovalRequested",
     "Archived",

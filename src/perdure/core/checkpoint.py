@@ -9,7 +9,7 @@ import msgspec
 from . import canonical
 from .errors import CheckpointTooLarge, NewerRules, StoreCorrupt
 from .messages import Source
-from .records import Hold, Identity, Limits, Metadata, Plan
+from .records import Finishing, Hold, Identity, Limits, Metadata, Plan
 from .transcript import EMPTY
 from .usage import Totals
 
@@ -83,7 +83,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     attempt, and its tool can tell. ``asking``: a person is asked. ``restarts`` and ``failures`` count attempts that ended so and were not
     the last. ``request`` is the open request's id, ``receipt`` the entry that
     holds the result so far, ``response`` that result's digest, ``archived`` whether models see only an excerpt of it, ``edited`` the
-    decision that replaced the arguments. Of the plan of a call that ended only kind, name and call are left.
+    decision that replaced the arguments. Of the plan of a call that ended only kind, name and call are left, and ``ends`` if it ended the
+    turn.
     """
 
     id: str
@@ -101,6 +102,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     response: str = ""
     edited: int = 0
     archived: bool = False
+
+    @property
+    def is_question(self) -> bool:
+        """Whether the user is asked, rather than anything done."""
+        return self.plan.kind == "ask" or self.plan.asks
 
 
 class Grant(_State, frozen=True, kw_only=True):
@@ -126,6 +132,8 @@ class Turn(_State, frozen=True, kw_only=True):
     how it will end.
     ``compacts``: it has nothing to do yet but compact the context. ``writer`` is the route that writes notes instead of one that gave up.
     ``squeeze``: the provider found the running step's request too long; a compaction is ``wanted``, or ``done`` already.
+    ``finish`` is what ends it; ``call`` of the answer ``output`` did, with this ``argument``. ``repairs`` is how often an answer may be
+    corrected.
     """
 
     id: str
@@ -153,6 +161,10 @@ class Turn(_State, frozen=True, kw_only=True):
     compacts: bool = False
     writer: str = ""
     squeeze: Literal["", "wanted", "done"] = ""
+    finish: Finishing = "answer"
+    repairs: int = 0
+    call: str = ""
+    argument: str = ""
 
     def operation(self, identity: str) -> Operation | None:
         """An operation of the running step."""
@@ -177,6 +189,23 @@ class Turn(_State, frozen=True, kw_only=True):
             if item.plan.kind == "model" and item.status != "ended":
                 return item
         return None
+
+    @property
+    def candidate(self) -> Operation | None:
+        """The latest answer that waits until it is known to be what it has to be."""
+        if self.unplanned or not self.operations or "output" not in self.holds or self.tools:
+            return None
+        return next((item for item in reversed(self.operations) if item.plan.kind in ("model", "repair") and item.response), None)
+
+    @property
+    def repair(self) -> Operation | None:
+        """The correction of an answer that has not ended."""
+        return next((item for item in self.operations if item.plan.kind == "repair" and item.status != "ended"), None)
+
+    @property
+    def repaired(self) -> int:
+        """How often the running step's answer was corrected."""
+        return sum(item.plan.kind == "repair" and bool(item.response) for item in self.operations)
 
     @property
     def compactions(self) -> tuple[Operation, ...]:

@@ -37,11 +37,14 @@ from .reports import (
     Fail,
     Finish,
     Guarded,
+    OutputAccepted,
+    OutputRefused,
     Promote,
     Reconciled,
     Redact,
     Redefined,
     Reject,
+    RepairPrepared,
     Report,
     ResultsReviewed,
     RouteGiven,
@@ -50,7 +53,7 @@ from .reports import (
     StopTurn,
     TimePassed,
 )
-from .rules import about, archive, attempts, calls, compaction, extensions, halting, queue, requests, routes, transcripts, turns
+from .rules import about, archive, attempts, calls, compaction, extensions, halting, output, queue, requests, routes, transcripts, turns
 
 __all__ = ["TABLE", "apply", "decide", "impossible", "not_now"]
 
@@ -83,6 +86,9 @@ _ROWS: dict[type, tuple[Rule, Rule, Rule, Rule, Rule]] = {
     StepPrepared: (impossible,             turns.prepare_step,    impossible,            impossible,            impossible),
     CompactionPrepared: (impossible,       compaction.prepare,    impossible,            impossible,            impossible),
     CompactionAccepted: (impossible,       compaction.accept,     impossible,            impossible,            impossible),
+    RepairPrepared: (impossible,           output.prepare,        impossible,            impossible,            impossible),
+    OutputAccepted: (impossible,           output.accept,         impossible,            impossible,            impossible),
+    OutputRefused: (impossible,            output.refuse,         impossible,            impossible,            impossible),
     EndEarly:     (impossible,             compaction.end_early,  impossible,            impossible,            impossible),
     Reconciled:   (not_now,                not_now,               attempts.reconcile,    not_now,               not_now),
     TimePassed:   (not_now,                requests.pass_time,    requests.pass_time,    requests.pass_time,    requests.pass_time),

@@ -19,6 +19,7 @@ from .records import (
     Decision,
     EffectMatch,
     Failure,
+    Finishing,
     Hold,
     Identity,
     Limits,
@@ -34,6 +35,7 @@ from .usage import Totals, Usage
 __all__ = [
     "KINDS",
     "TERMINALS",
+    "AnswerRequested",
     "ApprovalRequested",
     "Archived",
     "DefinitionChange",
@@ -114,8 +116,10 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
     """A message was accepted and a turn began; its id is ``t<seq>``. ``author`` and ``source`` are the message's.
 
     Models see only an excerpt of results that are longer than ``archive`` bytes; 0 is no limit. ``holds`` are the moments at which the
-    agent's own code has a say before the turn goes on: between the results of a step and the message that tells them, and between the
-    decision to end and the end. ``rejected`` is the digest of what a rejected message said and who sent it: it stands nowhere else.
+    agent's own code has a say before the turn goes on: between the results of a step and the message that tells them, between an answer
+    and the message that it is, and between the decision to end and the end. ``finish`` is what ends it, ``repairs`` how often the model may
+    correct an answer that is not what it has to be. ``rejected`` is the digest of what a rejected message said and who sent it: it stands
+    nowhere else.
     ``compacts``: no message was accepted, but a wish to compact the context.
     """
 
@@ -131,6 +135,8 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
     holds: tuple[Hold, ...] = ()
     rejected: str = ""
     compacts: bool = False
+    finish: Finishing = "answer"
+    repairs: int = 0
 
     @property
     def turn(self) -> str:
@@ -239,6 +245,15 @@ class UncertainRequested(RequestOpened, tag="uncertain", frozen=True, kw_only=Tr
     attempt: int
 
 
+class AnswerRequested(RequestOpened, tag="answer", frozen=True, kw_only=True):
+    """The user is asked: by the answer whose message is ``message``, or by the call of the tool ``name``."""
+
+    message: int = 0
+    name: str = ""
+    call: str = ""
+    arguments: str = ""
+
+
 class RequestClosed(Entry, frozen=True, kw_only=True):
     """A request was answered, ran out of time, or fell with its turn."""
 
@@ -271,10 +286,15 @@ class TurnEnded(Entry, frozen=True, kw_only=True):
 
 
 class TurnCompleted(TurnEnded, frozen=True, kw_only=True):
-    """The model answered and asked for nothing more; ``output`` is the seq of the answer's message."""
+    """The model answered and asked for nothing more; ``output`` is the seq of the answer's message.
+
+    Where a call in it ended the turn, ``call`` is that one's id and ``argument`` the argument that is the output, ``*`` all of them.
+    """
 
     kind = "turn_completed"
     output: int = 0
+    call: str = ""
+    argument: str = ""
 
 
 class TurnAborted(TurnEnded, frozen=True, kw_only=True):
@@ -316,6 +336,8 @@ class TurnEnding(Entry, frozen=True, kw_only=True):
     actor: str = ""
     extension: str = ""
     output: int = 0
+    call: str = ""
+    argument: str = ""
 
 
 class NoteAdded(Entry, frozen=True, kw_only=True):
@@ -509,6 +531,8 @@ class DefinitionChange(Entry, frozen=True, kw_only=True):
     difference: tuple[str, ...] = ()
     archive: int = 0
     holds: tuple[Hold, ...] = ()
+    finish: Finishing = "answer"
+    repairs: int = 0
 
 
 class Rebased(Entry, frozen=True, kw_only=True):
@@ -629,7 +653,9 @@ _ENTRIES: tuple[type[Entry], ...] = (
     Foreign,
 )
 
-KINDS: dict[str, Any] = {entry.kind: entry for entry in _ENTRIES} | {RequestOpened.kind: ApprovalRequested | UncertainRequested}
+KINDS: dict[str, Any] = {entry.kind: entry for entry in _ENTRIES} | {
+    RequestOpened.kind: ApprovalRequested | UncertainRequested | AnswerRequested
+}
 """Kind → what its body decodes to."""
 
 TERMINALS: tuple[str, ...] = tuple(entry.kind for entry in _ENTRIES if issubclass(entry, TurnEnded))

@@ -13,6 +13,7 @@ from . import checkpoint as checkpoints
 from .checkpoint import Call, Checkpoint, Compacted, Grant, Operation, Place, Turn
 from .context import READ_RESULT
 from .entries import (
+    AnswerRequested,
     ApprovalRequested,
     Archived,
     DefinitionChange,
@@ -53,7 +54,7 @@ from .entries import (
 )
 from .ids import once_key
 from .messages import Part, RedactedPart, StoredPart, ToolCall, is_private, title_of
-from .records import Plan
+from .records import MODEL_KINDS, Plan
 from .transcript import EMPTY, chained
 
 __all__ = [
@@ -140,6 +141,8 @@ def _turn_started(checkpoint: Checkpoint, entry: TurnStarted) -> Checkpoint:
         source=entry.source,
         holds=entry.holds,
         compacts=entry.compacts,
+        finish=entry.finish,
+        repairs=entry.repairs,
     )
     return replace(checkpoint, turn=turn, agent=entry.agent, route=checkpoint.route or entry.route)
 
@@ -151,12 +154,15 @@ def _message(checkpoint: Checkpoint, entry: MessageAdded) -> Checkpoint:
     turn, seen = checkpoint.turn, entry.digest
     if turn is not None:
         if entry.role == "user":
-            turn = replace(turn, completing=False)
+            turn = replace(turn, completing=False, call="", argument="")
         elif entry.role == "tool":
+            ends = next((item.plan for item in turn.tools if item.plan.ends), None)
             if cut := [item.plan.call for item in turn.tools if item.archived]:
                 # What models see differs from what people see.
                 seen = canonical.short_digest(entry.digest, *cut)
             turn = replace(turn, operations=(), step=turn.step + 1, ordinal=0, squeeze="")
+            if ends is not None:
+                turn = replace(turn, completing=True, call=ends.call, argument=ends.ends)
         elif turn.unplanned:
             turn = replace(turn, output=entry.seq)
         else:
@@ -209,7 +215,7 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
     turn, operation = checkpoint.turn, checkpoint.operation(entry.operation)
     if turn is None or operation is None:
         return checkpoint
-    if operation.plan.kind in ("model", "compaction"):
+    if operation.plan.kind in MODEL_KINDS:
         died = entry.failure is not None and entry.failure.code == "crash_loop"
         if entry.attempt and (entry.usage is not None or entry.partial or entry.finish or entry.status != "failed" or died):
             turn = replace(turn, usage=turn.usage.plus(entry.usage))
@@ -219,7 +225,7 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
                 left = tuple(item for item in turn.operations if item.id != operation.id)
                 return replace(checkpoint, turn=replace(turn, operations=left, writer=entry.fallback or turn.writer))
         elif entry.status == "succeeded":
-            turn = replace(turn, unplanned=calls_in(entry.parts), answer=entry.seq)
+            turn = replace(turn, unplanned=calls_in(entry.parts) if operation.plan.kind == "model" else (), answer=entry.seq)
             private = checkpoint.private or any(is_private(part) for part in entry.parts)
             used = (entry.usage.input_tokens if entry.usage is not None else None) or 0
             checkpoint = replace(checkpoint, owner=operation.plan.name, owner_group=entry.group, private=private, input_tokens=used)
@@ -242,14 +248,17 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
 
 def _end(plan: Plan, entry: OperationEnded | EffectSettled) -> dict[str, Any]:
     """What an operation becomes with its last receipt."""
-    left = Plan(kind=plan.kind, name=plan.name, call=plan.call, upto=plan.upto)
+    left = Plan(kind=plan.kind, name=plan.name, call=plan.call, upto=plan.upto, ends=plan.ends if entry.status == "succeeded" else "")
     return {"status": "ended", "receipt": entry.seq, "response": entry.digest, "archived": entry.archived, "plan": left}
 
 
 def _request_opened(checkpoint: Checkpoint, entry: RequestOpened) -> Checkpoint:
     changes: dict[str, Any] = {"request": entry.request_id, "deadline": entry.deadline, "default": entry.default}
     operation = checkpoint.operation(entry.operation)
-    if isinstance(entry, UncertainRequested):
+    if isinstance(entry, AnswerRequested) and operation is None and checkpoint.turn is not None:
+        checkpoint = _add_operation(checkpoint, Operation(id=entry.operation, plan=Plan(kind="ask")))
+        checkpoint = replace(checkpoint, turn=checkpoint.turn and replace(checkpoint.turn, completing=False))
+    if isinstance(entry, UncertainRequested | AnswerRequested):
         changes["status"] = "asking"
     elif isinstance(entry, ApprovalRequested) and entry.match is not None and operation is not None:
         changes["plan"] = replace(operation.plan, match=entry.match)
@@ -260,6 +269,9 @@ def _request_closed(checkpoint: Checkpoint, entry: RequestClosed) -> Checkpoint:
     operation = checkpoint.operation(entry.operation)
     if operation is None:
         return checkpoint
+    if operation.plan.kind == "ask" and checkpoint.turn is not None:
+        left = tuple(item for item in checkpoint.turn.operations if item.id != operation.id)
+        return replace(checkpoint, turn=replace(checkpoint.turn, operations=left))
     changes: dict[str, Any] = {"request": "", "deadline": 0, "default": ""}
     if entry.arguments is not None:
         changes |= {"edited": entry.seq, "plan": replace(operation.plan, arguments=entry.arguments_digest)}
@@ -285,7 +297,9 @@ def _recovered(checkpoint: Checkpoint, entry: Recovered) -> Checkpoint:
 def _note(checkpoint: Checkpoint, entry: NoteAdded) -> Checkpoint:
     turn, once = checkpoint.turn, checkpoint.once
     if entry.continues and turn is not None:
-        turn = replace(turn, completing=False, continued=True, operations=())
+        # What tells it to use the tool that ends it may be said again and again; an extension has it go on once.
+        continued = turn.continued or bool(entry.extension)
+        turn = replace(turn, completing=False, continued=continued, operations=(), call="", argument="")
     if entry.once:
         once = (*once, once_key(entry.extension, entry.once))
     context = chained(checkpoint.context, entry.digest or canonical.digest(entry.text.encode()))
@@ -317,7 +331,8 @@ def _redefined(checkpoint: Checkpoint, entry: DefinitionChange) -> Checkpoint:
     turn = checkpoint.turn
     if turn is None:
         return checkpoint
-    return replace(checkpoint, turn=replace(turn, definition=entry.new, archive=entry.archive, holds=entry.holds))
+    changed = {name: getattr(entry, name) for name in ("archive", "holds", "finish", "repairs")} | {"definition": entry.new}
+    return replace(checkpoint, turn=replace(turn, **changed))
 
 
 def _rebased(checkpoint: Checkpoint, entry: Rebased) -> Checkpoint:
@@ -411,6 +426,7 @@ _EVOLVE: dict[type[Entry], Callable[[Checkpoint, Any], Checkpoint]] = {
     OperationEnded: _ended,
     ApprovalRequested: _request_opened,
     UncertainRequested: _request_opened,
+    AnswerRequested: _request_opened,
     RequestClosed: _request_closed,
     EffectSettled: _settled,
     TurnCompleted: _turn_ended,

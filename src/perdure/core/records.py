@@ -9,11 +9,13 @@ import msgspec
 from . import canonical
 
 __all__ = [
+    "MODEL_KINDS",
     "Attempt",
     "Decision",
     "EffectClass",
     "EffectMatch",
     "Failure",
+    "Finishing",
     "Hold",
     "Identity",
     "Limits",
@@ -26,11 +28,16 @@ __all__ = [
     "Status",
 ]
 
-OperationKind: TypeAlias = Literal["model", "tool", "compaction", "step"]
+OperationKind: TypeAlias = Literal["model", "tool", "compaction", "repair", "ask", "step"]
+
+MODEL_KINDS: frozenset[str] = frozenset({"model", "compaction", "repair"})
+"""The operations that are calls of a model: each is asked with a `RequestRecord`, and its receipt says what it used."""
+
 EffectClass: TypeAlias = Literal["pure", "idempotent", "transactional", "external"]
 Status: TypeAlias = Literal["succeeded", "failed", "uncertain", "cancelled"]
-Decision: TypeAlias = Literal["approve", "grant", "deny", "abort", "settle", "retry"]
-Hold: TypeAlias = Literal["results", "end"]
+Decision: TypeAlias = Literal["approve", "grant", "deny", "abort", "settle", "retry", "reply"]
+Hold: TypeAlias = Literal["results", "output", "end"]
+Finishing: TypeAlias = Literal["answer", "tool", "ask"]
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
@@ -93,7 +100,8 @@ class Plan(Record, frozen=True, kw_only=True):
     """What an operation is, fixed when it is planned.
 
     ``call`` is the id in the tool_call part that asked for it; ``effect_key`` is the digest of what the tool's ``key`` selects, empty if
-    there is no effect to know again. A compaction summarises the messages that stand before the position ``upto``.
+    there is no effect to know again. A compaction summarises the messages that stand before the position ``upto``. ``ends``: the call
+    ends the turn, and this argument of it is the output, ``*`` all of them. ``asks``: the call is a question to the user, and runs nowhere.
     """
 
     kind: OperationKind
@@ -106,6 +114,8 @@ class Plan(Record, frozen=True, kw_only=True):
     reconcile: bool = False
     ask_when_uncertain: bool = False
     upto: int = 0
+    ends: str = ""
+    asks: bool = False
     match: EffectMatch | None = None
 
 
@@ -114,7 +124,8 @@ class RequestRecord(Record, frozen=True, kw_only=True):
 
     ``additions`` is the content that says what an extension made of this one request, empty if nothing.
     The writer of a compaction's notes saw the context before the position ``upto``, behind the notes in the receipt ``notes`` where an
-    earlier one of the same preparation left them, and ``additions`` behind it.
+    earlier one of the same preparation left them, and ``additions`` behind it. ``output`` is the content that says what the answer has to
+    be. A repair was shown the answer in the receipt ``candidate`` behind the context, and what is wrong with it in ``additions``.
     """
 
     route: str
@@ -127,6 +138,8 @@ class RequestRecord(Record, frozen=True, kw_only=True):
     upto: int | None = None
     notes: int = 0
     additions: str = ""
+    output: str = ""
+    candidate: int = 0
 
     @classmethod
     def of(
@@ -141,6 +154,8 @@ class RequestRecord(Record, frozen=True, kw_only=True):
         upto: int | None = None,
         notes: int = 0,
         additions: str = "",
+        output: str = "",
+        candidate: int = 0,
     ) -> RequestRecord:
         """The record of a request; its digest is the same exactly for the same facts."""
         facts: list[str | int] = [route, context, epoch, instructions, tools, settings]
@@ -148,6 +163,8 @@ class RequestRecord(Record, frozen=True, kw_only=True):
             facts += [upto, notes]
         if additions:
             facts.append(additions)
+        if output or candidate:
+            facts += ["output", output, candidate]
         return cls(
             route=route,
             context=context,
@@ -158,6 +175,8 @@ class RequestRecord(Record, frozen=True, kw_only=True):
             upto=upto,
             notes=notes,
             additions=additions,
+            output=output,
+            candidate=candidate,
             digest=canonical.short_digest(*facts),
         )
 

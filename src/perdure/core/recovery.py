@@ -8,7 +8,7 @@ from .checkpoint import Operation
 from .draft import Draft
 from .entries import OperationEnded, Recovered, TurnAborted
 from .phase import phase
-from .records import Attempt
+from .records import MODEL_KINDS, Attempt
 from .reports import Claimed
 from .rules.endings import (
     CRASH_LOOP,
@@ -69,5 +69,5 @@ def _settle(draft: Draft, item: Operation, at: int) -> bool:
     if item.restarts >= RESTARTS:
         end_crash_loop(draft, item, at)
         return True
-    draft.write(ended if plan.kind in ("model", "compaction") else replace(ended, status="cancelled"), at)
+    draft.write(ended if plan.kind in MODEL_KINDS else replace(ended, status="cancelled"), at)
     return False

@@ -9,7 +9,7 @@ import msgspec
 from .commands import Compact, EditMessage, PostMessage, RedactContent, ReportResult, RestoreRevision, RewriteSpan, RunCommand, Withdraw
 from .entries import MessageAdded, OperationEnded, TurnEnding
 from .messages import Part
-from .records import EffectMatch, Failure, Hold, Limits, Plan, RedactedRow, RequestRecord, Status
+from .records import EffectMatch, Failure, Finishing, Hold, Limits, Plan, RedactedRow, RequestRecord, Status
 from .transcript import Transcript
 from .usage import Usage
 
@@ -32,12 +32,15 @@ __all__ = [
     "Finish",
     "Guarded",
     "Guidance",
+    "OutputAccepted",
+    "OutputRefused",
     "PlannedCall",
     "Promote",
     "Reconciled",
     "Redact",
     "Redefined",
     "Reject",
+    "RepairPrepared",
     "Report",
     "ResultsReviewed",
     "RouteGiven",
@@ -73,6 +76,8 @@ class Accept(_Command, frozen=True, kw_only=True):
     limits: Limits = Limits()
     archive: int = 0
     holds: tuple[Hold, ...] = ()
+    finish: Finishing = "answer"
+    repairs: int = 0
 
 
 class RouteGiven(_Command, frozen=True, kw_only=True):
@@ -110,12 +115,13 @@ class AttemptEnded(_Command, frozen=True, kw_only=True):
 class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call with what its tool and the policy say of it.
 
-    ``reject`` answers it with the words of ``failure``, ``replay`` with ``parts``, what an equivalent call came to; both run nothing.
+    ``reject`` answers it with the words of ``failure``, ``replay`` with ``parts``, what an equivalent call came to; both run nothing. A
+    ``question`` is the user's to answer, and runs nothing either.
     ``arguments`` are those that ``extension`` gave it instead of the model's.
     """
 
     plan: Plan
-    verdict: Literal["allow", "ask", "reject", "replay"] = "allow"
+    verdict: Literal["allow", "ask", "reject", "replay", "question"] = "allow"
     failure: Failure | None = None
     parts: tuple[Part, ...] = ()
     reason: str = ""
@@ -171,6 +177,26 @@ class CompactionAccepted(_Command, frozen=True, kw_only=True):
     private: bool
 
 
+class OutputAccepted(_Command, frozen=True, kw_only=True):
+    """The answer that an operation gave is what it has to be."""
+
+    operation: str
+
+
+class OutputRefused(_Command, frozen=True, kw_only=True):
+    """The answer that an operation gave is not what it has to be, and is not corrected any more."""
+
+    operation: str
+    failure: Failure
+
+
+class RepairPrepared(_Command, frozen=True, kw_only=True):
+    """The request for a corrected answer is built."""
+
+    request: RequestRecord
+    fence: int
+
+
 class EndEarly(_Command, frozen=True, kw_only=True):
     """The turn completes before its model is called, and says why."""
 
@@ -199,7 +225,13 @@ class TimePassed(_Command, frozen=True, kw_only=True):
 
 
 class Finish(_Command, frozen=True, kw_only=True):
-    """End the turn whose model asked for nothing more."""
+    """End the turn whose model asked for nothing more, or do what its agent does instead.
+
+    Where the user is asked, ``deadline`` is until when (0 is for ever), and ``default`` what silence means: ``deny`` ends the turn.
+    """
+
+    deadline: int = 0
+    default: Literal["deny", "reply"] = "deny"
 
 
 class Fail(_Command, frozen=True, kw_only=True):
@@ -215,6 +247,8 @@ class Redefined(_Command, frozen=True, kw_only=True):
     difference: tuple[str, ...]
     archive: int = 0
     holds: tuple[Hold, ...] = ()
+    finish: Finishing = "answer"
+    repairs: int = 0
 
 
 class ChangeQueue(_Command, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from ..core.commands import Interrupt, PostMessage
 from ..core.entries import SessionChanged, TurnEnded, TurnEnding
 from ..core.errors import Fenced, LimitExceeded, SessionStuck, StoreCorrupt
 from ..core.phase import phase
-from ..core.records import Failure, Metadata
+from ..core.records import MODEL_KINDS, Failure, Metadata
 from ..core.reports import AttemptEnded, Fail
 from ..models.base import Delta
 from ..models.router import Router
@@ -441,7 +441,7 @@ class Driver:
         for report, _ in self._work.reports:
             if isinstance(report, AttemptEnded) and report.parts:
                 operation = self._known.checkpoint.operation(report.operation)
-                if operation is not None and operation.plan.kind in ("model", "compaction"):
+                if operation is not None and operation.plan.kind in MODEL_KINDS:
                     report = msgspec.structs.replace(report, status="failed", parts=(), failure=failure, usage=report.usage)
                     shrunk.append((report, ()))
                     continue

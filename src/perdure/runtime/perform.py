@@ -20,7 +20,7 @@ from ..core.errors import InvalidModelOutput, LimitExceeded, MediaBudgetExceeded
 from ..core.ids import idempotency_key
 from ..core.media import Media, content_type
 from ..core.messages import INLINE_LIMIT, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, media_of, set_aside
-from ..core.records import Failure, Identity
+from ..core.records import MODEL_KINDS, Failure, Identity
 from ..core.reports import AttemptEnded, Fail, Reconciled
 from ..core.usage import Usage
 from ..core.words import said, words
@@ -237,7 +237,7 @@ class Performer:
         if operation.status == "unknown":
             return Reconciled(operation=operation.id, outcome="unknown", at=self._clock.now()), ()
         failure = Failure(code=error.code if isinstance(error, PerdureError) else "unexpected", message=words(error))
-        if operation.plan.kind in ("model", "compaction"):
+        if operation.plan.kind in MODEL_KINDS:
             return self._model_ended(operation, "failed", failure, []), ()
         if operation.plan.effect == "external":
             return self.stopped(operation, failure), ()

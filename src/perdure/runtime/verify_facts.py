@@ -35,6 +35,7 @@ from ..core.commands import (
 from ..core.context import notes_in
 from ..core.entries import (
     TERMINALS,
+    AnswerRequested,
     ApprovalRequested,
     Archived,
     DefinitionChange,
@@ -69,8 +70,8 @@ from ..core.entries import (
     TurnStarted,
 )
 from ..core.evolve import is_archived
-from ..core.messages import ToolCallResponse, digest_of, measured, part_digest, visible
-from ..core.records import RequestRecord
+from ..core.messages import Text, ToolCallResponse, digest_of, measured, part_digest, visible
+from ..core.records import MODEL_KINDS, RequestRecord
 from ..core.redaction import is_redacted
 from ..store.base import InboxRow
 
@@ -94,6 +95,8 @@ def references(entry: Entry) -> Iterator[tuple[str, str]]:
             yield request.settings, "the request's settings"
             if request.additions:
                 yield request.additions, "what an extension made of the request"
+            if request.output:
+                yield request.output, "what the answer has to be"
 
 
 def consumes(entry: Entry) -> str:
@@ -145,7 +148,7 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
         case NoteAdded():
             if entry.once and ids.once_key(entry.extension, entry.once) in before.once:
                 yield f"the guidance {entry.once!r} of {entry.extension!r} is given once, and was given before"
-            if entry.continues and (turn is None or turn.continued or turn.ending or not turn.completing):
+            if entry.continues and (turn is None or (turn.continued and entry.extension) or turn.ending or not turn.completing):
                 yield "no turn could go on with it"
         case ExtensionSet(dropped=True) if entry.key not in before.extensions.get(entry.extension, {}):
             yield f"{entry.extension!r} drops {entry.key!r}, which it doesn't keep"
@@ -167,7 +170,7 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
             if entry.archived != (item is not None and is_archived(turn, item.plan.name, size)):
                 yield "whether models see all of its result doesn't follow from its length"
         case RequestOpened() if turn is not None:
-            yield from _opened(turn.operation(entry.operation), entry)
+            yield from _opened(turn, turn.operation(entry.operation), entry)
         case RequestClosed() if turn is not None:
             if all((item.request, item.id) != (entry.request_id, entry.operation) for item in turn.requests):
                 yield f"the request {entry.request_id} is not open"
@@ -179,6 +182,8 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
                 yield f"it says of the turn {turn.id} what is not so"
             if isinstance(entry, TurnCompleted) and entry.output != turn.output:
                 yield f"the turn's answer is entry {turn.output}, not {entry.output}"
+            if isinstance(entry, TurnCompleted) and (entry.call, entry.argument) != (turn.call, turn.argument):
+                yield f"the call that ended the turn is {turn.call!r}, not {entry.call!r}"
 
 
 def _message(turn: Turn | None, entry: MessageAdded, receipts: Receipts) -> Iterator[str]:
@@ -225,12 +230,15 @@ def _started(before: Checkpoint, turn: Turn, entry: OperationStarted) -> Iterato
     if plan is not None and (plan.kind == "step") != ("/" in entry.operation):
         yield "only what extensions do outside has an id with the name of it"
     request = entry.request
-    if plan is not None and plan.kind in ("model", "compaction"):
+    if plan is not None and plan.kind in MODEL_KINDS:
         if request is None:
             yield "a model call says nothing about its request"
             return
-        if (request.upto or 0) != plan.upto or (request.upto is None) != (plan.kind == "model"):
+        if (request.upto or 0) != plan.upto or (request.upto is None) != (plan.kind != "compaction"):
             yield "the request is not about the messages that its operation summarises"
+        candidate = turn.candidate.receipt if turn.candidate is not None else 0
+        if request.candidate != (candidate if plan.kind == "repair" else 0) or (plan.kind == "repair" and not candidate):
+            yield "the request is not about the answer that waits"
         facts = {name: getattr(request, name) for name in RequestRecord.__struct_fields__ if name != "digest"}
         if RequestRecord.of(**facts) != request or plan.arguments != request.digest:
             yield "the request's digest is not that of its parts"
@@ -244,7 +252,7 @@ def _ended(turn: Turn, operation: Operation | None, entry: OperationEnded) -> It
         return
     if entry.attempt not in (0, operation.attempt):
         yield f"attempt {entry.attempt} of {entry.operation} was not running"
-    if operation.plan.kind in ("model", "compaction"):
+    if operation.plan.kind in MODEL_KINDS:
         if operation.plan.kind == "compaction" and entry.status == "succeeded" and not notes_in(entry.parts):
             yield "the writer of notes saved none"
         digest = digest_of("assistant", map(part_digest, visible(entry.parts))) if entry.status == "succeeded" else ""
@@ -274,12 +282,19 @@ def _compacted(before: Checkpoint, turn: Turn | None, entry: PrefixChanged) -> I
         yield "what it keeps is not what it summarises"
 
 
-def _opened(operation: Operation | None, entry: RequestOpened) -> Iterator[str]:
+def _opened(turn: Turn, operation: Operation | None, entry: RequestOpened) -> Iterator[str]:
+    if isinstance(entry, AnswerRequested) and not entry.call:
+        expected = ids.request_id("answer", entry.operation, 1, str(entry.message))
+        if (entry.operation, entry.message, entry.request_id) != (turn.next_id(), turn.output, expected) or turn.finish != "ask":
+            yield "it is not the turn's last answer that asks"
+        return
     if operation is None or operation.status == "ended":
         yield f"no operation {entry.operation} is open"
         return
     if isinstance(entry, ApprovalRequested):
         expected = ids.approval_id(operation.id, msgspec.structs.replace(operation.plan, match=entry.match))
+    elif isinstance(entry, AnswerRequested):
+        expected = ids.request_id("answer", operation.id, 1, operation.plan.arguments)
     else:
         expected = ids.request_id("uncertain", operation.id, operation.attempt, operation.plan.arguments)
     if entry.request_id != expected:
@@ -291,7 +306,7 @@ def _opened(operation: Operation | None, entry: RequestOpened) -> Iterator[str]:
 
 def companion(row: InboxRow, first: Entry) -> int:
     """The seq of the entry that tells the rest of what a submission said, 0 if ``first`` tells it all."""
-    if isinstance(first, TurnStarted) or (isinstance(first, RequestClosed) and first.decision == "settle"):
+    if isinstance(first, TurnStarted) or (isinstance(first, RequestClosed) and first.decision in ("settle", "reply")):
         return first.seq + 1
     return 0
 
@@ -344,15 +359,19 @@ def _commands(row: InboxRow, first: Entry, second: Entry | None, added: Sequence
                         yield Interrupt(turn=turn, reason=reason)
         case Answer.kind:
             if isinstance(first, RequestClosed) and (first.submission, first.actor) == (row.submission_id, row.actor):
-                response = second.parts[0] if isinstance(second, EffectSettled) else None
-                settles = first.decision == "settle" and isinstance(response, ToolCallResponse)
+                told = second.parts[0] if isinstance(second, EffectSettled | OperationEnded | MessageAdded) and second.parts else None
+                result, is_error = None, False
+                if first.decision in ("settle", "reply") and isinstance(told, ToolCallResponse):
+                    result, is_error = told.response, told.is_error
+                elif first.decision == "reply" and isinstance(told, Text):
+                    result = told.content
                 yield Answer(
                     request_id=first.request_id,
                     decision=first.decision,
                     arguments=first.arguments,
                     reason=first.reason,
-                    result=response.response if settles and isinstance(response, ToolCallResponse) else None,
-                    is_error=settles and isinstance(response, ToolCallResponse) and response.is_error,
+                    result=result,
+                    is_error=is_error,
                 )
         case Compact.kind:
             if isinstance(first, TurnStarted) and first.compacts and (first.submission, first.author) == (row.submission_id, row.actor):

@@ -16,7 +16,7 @@ from ..core.errors import ContextTooLong, StoreError
 from ..core.media import Media
 from ..core.messages import StoredPart, ToolCallResponse, decode_part
 from ..core.phase import due
-from ..core.records import Failure
+from ..core.records import MODEL_KINDS, Failure
 from ..core.reports import AttemptEnded, Reconciled
 from ..core.rules.endings import NOT_EXECUTED
 from ..models.router import Router
@@ -122,7 +122,7 @@ class Work:
 
     async def _perform(self, item: Operation) -> Outcome:
         name = item.plan.name
-        if item.plan.kind in ("model", "compaction"):
+        if item.plan.kind in MODEL_KINDS:
             asked = self.requests[item.id]
             report, blobs = await self._performer.model(item, self._router.model(name), asked.request, asked.fallback)
             if asked.compact and isinstance(report, AttemptEnded) and report.failure and report.failure.code == ContextTooLong.code:

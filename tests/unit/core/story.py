@@ -27,6 +27,7 @@ from perdure.core.reports import (
     Finish,
     PlannedCall,
     Reconciled,
+    RepairPrepared,
     Report,
     StartTools,
     StepPrepared,
@@ -91,10 +92,16 @@ class Story:
     # ------------------------------------------------------------------------------------------------------ the usual steps
 
     def says(
-        self, text: str = "hello", *, deliver: Any = "turn", limits: Limits | None = None, submission: str = "m1", holds: Any = ()
+        self,
+        text: str = "hello",
+        *,
+        deliver: Any = "turn",
+        limits: Limits | None = None,
+        submission: str = "m1",
+        **facts: Any,
     ) -> list[Entry]:
         post = PostMessage(parts=(Text(content=text),), deliver=deliver, submission=submission)
-        return self.do(Accept(post=post, agent="support", definition="d1", limits=limits or Limits(), holds=holds, at=self.now()))
+        return self.do(Accept(post=post, agent="support", definition="d1", limits=limits or Limits(), at=self.now(), **facts))
 
     def compacts(self, submission: str = "c1") -> list[Entry]:
         post = Compact(submission=submission)
@@ -128,6 +135,16 @@ class Story:
 
     def notes_accepted(self) -> CompactionAccepted:
         return CompactionAccepted(kept=((2, 3),), answers=1, private=False, at=self.now())
+
+    def repair_asked(self, digest: str = "repair") -> RepairPrepared:
+        return RepairPrepared(request=request(digest), fence=self.fence, at=self.now())
+
+    def repair_ends(self, *parts: Part, status: Any = "succeeded", **facts: Any) -> AttemptEnded:
+        turn = self.checkpoint.turn
+        assert turn is not None
+        running = turn.repair
+        assert running is not None
+        return AttemptEnded(operation=running.id, attempt=running.attempt, status=status, parts=parts, at=self.now(), **facts)
 
     def plans(self, *calls: PlannedCall) -> list[Entry]:
         return self.do(CallsPlanned(calls=calls, fence=self.fence, at=self.now()))
@@ -327,6 +344,71 @@ def completing() -> Story:
     return story
 
 
+def held(**facts: Any) -> Story:
+    """The model answered, and whether that is what it has to be is not known yet."""
+    story = Story()
+    story.says(holds=("output",), repairs=1, **facts)
+    story.steps()
+    story.model_ends(Text(content="about five"))
+    return story
+
+
+def repairing() -> Story:
+    """The model corrects its answer."""
+    story = held()
+    story.do(story.repair_asked())
+    return story
+
+
+def repaired() -> Story:
+    """The model corrected its answer."""
+    story = repairing()
+    story.do(story.repair_ends(Text(content="5")))
+    return story
+
+
+def answered_only(finish: Any) -> Story:
+    """The model answered where an answer alone ends nothing."""
+    story = Story()
+    story.says(finish=finish)
+    story.steps()
+    story.model_ends(Text(content="which one?"))
+    return story
+
+
+def asked(deadline: int = 0, default: Any = "deny") -> Story:
+    """The model's answer asks the user."""
+    story = answered_only("ask")
+    story.do(Finish(deadline=deadline, default=default, at=story.now()))
+    return story
+
+
+def asked_by_call(*others: PlannedCall, deadline: int = 0) -> Story:
+    """A call of the model asks the user."""
+    question = call("q", "ask_user", question="which one?")
+    story = unplanned(question, *(call(item.plan.call, item.plan.name) for item in others))
+    story.plans(planned(question, "pure", asks=True, verdict="question", deadline=deadline), *others)
+    return story
+
+
+def finishing(*others: PlannedCall) -> Story:
+    """A call that ends the turn runs, before others of its step."""
+    story = Story()
+    story.says(finish="tool")
+    story.steps()
+    finish = call("f", "finish", answer="done")
+    story.model_ends(finish, *(call(item.plan.call, item.plan.name) for item in others))
+    story.plans(planned(finish, "pure", ends="answer", exclusive=True), *others)
+    return story
+
+
+def finished() -> Story:
+    """A call ended the turn."""
+    story = finishing()
+    story.tool_ends("t2.0.1")
+    return story
+
+
 def reviewed(*calls: PlannedCall) -> Story:
     """Every call has its result, and the agent's own code has not seen them."""
     story = Story()
@@ -381,7 +463,7 @@ def line(entry: Entry) -> str:
             rest += f" ({entry.failure.code})" if entry.failure else ""
             rest += _words(entry.parts)
         case entries.RequestOpened():
-            rest = f"{'approval' if isinstance(entry, entries.ApprovalRequested) else 'uncertain'} {entry.operation}"
+            rest = f"{entry.__struct_config__.tag} {entry.operation}"
         case entries.RequestClosed():
             rest = f"{entry.operation} {entry.decision} by {entry.by}"
         case entries.TurnLimited():

@@ -68,11 +68,14 @@ from perdure.core.reports import (
     Finish,
     Guarded,
     Guidance,
+    OutputAccepted,
+    OutputRefused,
     Promote,
     Reconciled,
     Redact,
     Redefined,
     Reject,
+    RepairPrepared,
     Report,
     ResultsReviewed,
     RouteGiven,
@@ -201,6 +204,46 @@ def halt(s: Story) -> Halt:
 
 def repair(s: Story) -> Repair:
     return Repair(submission="x4", actor="ann", at=s.now())
+
+
+def empty(finish: Any) -> Story:
+    """A wish to compact, carried out where an answer alone ends nothing."""
+    s = answered()
+    s.do(Accept(post=Compact(submission="c1"), agent="support", definition="d1", finish=finish, at=s.now()))
+    s.do(s.notes_asked())
+    s.do(s.notes_end(story.saved("notes")))
+    s.do(s.notes_accepted())
+    return s
+
+
+def accepted(s: Story) -> OutputAccepted:
+    return OutputAccepted(operation=waits(s), at=s.now())
+
+
+def refused(s: Story) -> OutputRefused:
+    return OutputRefused(operation=waits(s), failure=Failure(code="output_invalid", message="no number"), at=s.now())
+
+
+def waits(s: Story) -> str:
+    turn = s.checkpoint.turn
+    return turn.candidate.id if turn is not None and turn.candidate is not None else ""
+
+
+def held_model() -> Story:
+    s = Story()
+    s.says(holds=("output",), repairs=1)
+    s.steps()
+    return s
+
+
+def s_ended(s: Story, *parts: Any) -> AttemptEnded:
+    return AttemptEnded(operation=s.running_model.id, attempt=1, status="succeeded", parts=parts, at=s.now())
+
+
+def repair_backs_off() -> Story:
+    s = story.repairing()
+    s.do(s.repair_ends(status="failed", failure=Failure(code="down"), retryable=True))
+    return s
 
 
 class Refusal(NamedTuple):
@@ -699,6 +742,88 @@ cell(Finish, "tools", "tools run", story.tools, finish, IMPOSSIBLE)
 cell(Finish, "waiting", "a request is open", story.waiting, finish, IMPOSSIBLE)
 cell(Finish, "completing", "the turn ends", story.completing, finish, ["turn_completed t2"])
 
+cell(Finish, "completing", "a call that ends it is missing", lambda: story.answered_only("tool"), finish, ["note_added"])
+cell(Finish, "completing", "a call ended it", story.finished, finish, ["turn_completed t2"])
+cell(Finish, "completing", "the user is asked", lambda: story.answered_only("ask"), finish, ["request_opened answer t2.1.0"])
+cell(Finish, "completing", "nothing was said", lambda: empty("ask"), finish, ["turn_completed t8"])
+
+cell(Answer, "waiting", "what the user says is a message", story.asked, answer("reply", result="the blue one"),
+     ["request_closed t2.1.0 reply by answer", "message user"])
+cell(Answer, "waiting", "the user has nothing to say", story.asked, answer("deny"),
+     ["request_closed t2.1.0 deny by answer", "turn_completed t2"])
+cell(Answer, "waiting", "the user stops it", story.asked, answer("abort"), ["request_closed t2.1.0 abort by answer", "turn_aborted t2"])
+cell(Answer, "waiting", "nobody is asked about a call", story.asked, answer("approve"), Refusal(SubmissionRejected, "wrong_decision"))
+cell(Answer, "waiting", "a call can't be told what to say", story.waiting, answer("reply", result="x"),
+     Refusal(SubmissionRejected, "wrong_decision"))
+cell(Answer, "waiting", "what the user says is a call's result", story.asked_by_call, answer("reply", result="the blue one"),
+     ["request_closed t2.0.1 reply by answer", "operation_ended t2.0.1#0 succeeded 'the blue one'", "message tool → 10"])
+cell(Answer, "waiting", "a call gets no answer", story.asked_by_call, answer("deny", reason="busy"),
+     ["request_closed t2.0.1 deny by answer",
+      "operation_ended t2.0.1#0 failed (unanswered) !\"the user doesn't answer: busy\"", "message tool → 10"])
+cell(Answer, "tools", "another call runs meanwhile", lambda: story.asked_by_call(planned(call("c2", "look"), "pure")),
+     answer("reply", result="blue"), ["request_closed t2.0.1 reply by answer", "operation_ended t2.0.1#0 succeeded 'blue'"])
+cell(TimePassed, "waiting", "silence ends the turn", lambda: story.asked(deadline=5000), late,
+     ["request_closed t2.1.0 deny by deadline", "turn_completed t2"])
+cell(TimePassed, "waiting", "silence is an answer", lambda: story.asked(deadline=5000, default="reply"), late,
+     ["request_closed t2.1.0 reply by deadline", "note_added"])
+cell(TimePassed, "waiting", "silence is a call's result", lambda: story.asked_by_call(deadline=5000), late,
+     ["request_closed t2.0.1 deny by deadline",
+      "operation_ended t2.0.1#0 failed (unanswered) !'nobody answered in time'", "message tool → 10"])
+cell(Interrupt, "waiting", "the question falls", story.asked, interrupt(), ["request_closed t2.1.0 abort by turn", "turn_aborted t2"])
+cell(Interrupt, "waiting", "a call's question falls", story.asked_by_call, interrupt(),
+     ["request_closed t2.0.1 abort by turn", f"operation_ended t2.0.1#0 cancelled (interrupted) !{NOT_EXECUTED!r}", "message tool → 10",
+      "turn_aborted t2"])
+cell(Report, "waiting", "nobody reports what the user says", story.asked_by_call, report(attempt=0), Refusal(StaleRequest))
+cell(Claimed, "waiting", "a question stays asked", story.asked, claim(), ["recovered t2 fence 2"])
+cell(AttemptEnded, "tools", "a call ends the turn", story.finishing,
+     lambda s: s.tool_report("t2.0.1"), ["operation_ended t2.0.1#1 succeeded 'done'", "message tool → 8"])
+cell(AttemptEnded, "tools", "calls behind it don't begin", lambda: story.finishing(planned(call("c2"))),
+     lambda s: s.tool_report("t2.0.1"),
+     ["operation_ended t2.0.1#1 succeeded 'done'",
+      f"operation_ended t2.0.2#0 cancelled (finished) !'{NOT_EXECUTED}: the turn was finished'", "message tool → 9,10"])
+cell(AttemptEnded, "tools", "a result that is not accepted ends nothing", lambda: story.finishing(planned(call("c2", "look"), "pure")),
+     lambda s: s.tool_report("t2.0.1", "failed", "no"), ["operation_ended t2.0.1#1 failed !'no'"])
+
+cell(OutputAccepted, "model", "the answer is a message", story.held, accepted, ["message assistant → 5"])
+cell(OutputAccepted, "model", "the corrected one is", story.repaired, accepted, ["message assistant → 7"])
+cell(OutputAccepted, "model", "another answer is meant", story.repaired, lambda s: OutputAccepted(operation="t2.0.0", at=s.now()), NOTHING)
+cell(OutputRefused, "model", "the answer is kept", story.repaired, refused, ["message assistant → 7", "turn_failed t2 (output_invalid)"])
+cell(OutputRefused, "model", "another answer is meant", story.held,
+     lambda s: OutputRefused(operation="t2.0.1", failure=Failure(code="output_invalid"), at=s.now()), NOTHING)
+cell(RepairPrepared, "model", "the answer is corrected", story.held, lambda s: s.repair_asked(), ["operation_started t2.0.1#1"])
+cell(RepairPrepared, "model", "it is being corrected", story.repairing, lambda s: s.repair_asked(), NOTHING)
+cell(RepairPrepared, "model", "no answer waits", story.model, lambda s: s.repair_asked(), NOTHING)
+cell(RepairPrepared, "model", "the next attempt", repair_backs_off, lambda s: s.repair_asked(), ["operation_started t2.0.1#2"])
+cell(RepairPrepared, "model", "another request", repair_backs_off, lambda s: s.repair_asked("other"),
+     ["operation_ended t2.0.1#0 cancelled (request_changed)", "operation_started t2.0.2#1"])
+cell(RepairPrepared, "model", "the turn's limit", lambda: story.held(limits=Limits(tokens=5)), lambda s: s.repair_asked(),
+     ["message assistant → 5", "turn_limited t2 tokens"])
+for command, when in ((OutputAccepted, accepted), (OutputRefused, refused), (RepairPrepared, lambda s: s.repair_asked())):
+    for situation in ("idle", "tools", "waiting", "completing"):
+        cell(command, situation, "not here", getattr(story, situation), when, IMPOSSIBLE)
+cell(AttemptEnded, "model", "an answer waits", held_model, lambda s: s_ended(s, Text(content="5")),
+     ["operation_ended t2.0.0#1 succeeded"])
+cell(AttemptEnded, "model", "calls don't wait", held_model, lambda s: s_ended(s, call()),
+     ["operation_ended t2.0.0#1 succeeded", "message assistant → 5"])
+cell(AttemptEnded, "model", "a correction waits too", story.repairing, lambda s: s.repair_ends(Text(content="5"), call("x")),
+     ["operation_ended t2.0.1#1 succeeded"])
+cell(AttemptEnded, "model", "a correction is tried again", story.repairing,
+     lambda s: s.repair_ends(status="failed", failure=Failure(code="down"), retryable=True), ["operation_ended t2.0.1#1 failed… (down)"])
+cell(AttemptEnded, "model", "another route corrects", story.repairing,
+     lambda s: s.repair_ends(status="failed", failure=Failure(code="down"), fallback="b"), ["operation_ended t2.0.1#1 failed (down)"])
+cell(AttemptEnded, "model", "nobody corrects", story.repairing, lambda s: s.repair_ends(status="failed", failure=Failure(code="down")),
+     ["operation_ended t2.0.1#1 failed (down)", "message assistant → 5", "turn_failed t2 (down)"])
+cell(AttemptEnded, "model", "a correction is cut off", story.repairing, lambda s: s.repair_ends(status="cancelled", final=False),
+     ["operation_ended t2.0.1#1 cancelled…"])
+cell(Accept, "model", "a steer comes behind the answer that waits", story.held, accept("steer"), NOTHING)
+cell(Interrupt, "model", "the answer that waits is kept", story.repairing, interrupt(),
+     ["operation_ended t2.0.1#1 cancelled (interrupted)", "message assistant → 5", "turn_aborted t2"])
+cell(Claimed, "model", "a correction is asked for again", story.repairing, claim(),
+     ["operation_ended t2.0.1#1 uncertain… (restart)", "recovered t2 fence 2 t2.0.1#1=uncertain"])
+cell(Claimed, "model", "a correction is not asked for again", story.repairing, claim(on_restart="stop"),
+     ["operation_ended t2.0.1#1 uncertain (restart)", "message assistant → 5", "turn_aborted t2",
+      "recovered t2 fence 2 t2.0.1#1=uncertain"])
+
 FAILED = "turn_failed t2 (model_error)"
 cell(Fail, "idle", "no turn", story.idle, fail, IMPOSSIBLE)
 cell(Fail, "model", "the call ends", story.model, fail, ["operation_ended t2.0.0#1 cancelled (interrupted)", FAILED])
@@ -833,6 +958,7 @@ for command, when in {
     StepPrepared: lambda s: StepPrepared(request=story.request(), fence=1, at=s.now()),
     CompactionPrepared: lambda s: s.notes_asked(), CompactionAccepted: lambda s: s.notes_accepted(),
     EndEarly: lambda s: EndEarly(reason="", at=s.now()),
+    OutputAccepted: accepted, OutputRefused: refused, RepairPrepared: lambda s: s.repair_asked(),
     Reconciled: lambda s: Reconciled(operation="t2.0.1", outcome="done", at=s.now()),
 }.items():
     if command not in (Revive, Redact, Halt):

@@ -12,7 +12,7 @@ from ..errors import StaleRequest
 from ..messages import ToolCallResponse, digest_of, part_digest, visible
 from ..records import Failure
 from ..reports import AttemptEnded, Reconciled, Report
-from . import compaction
+from . import compaction, output
 from .endings import (
     CRASH_LOOP,
     NOT_EXECUTED,
@@ -28,6 +28,7 @@ from .endings import (
     fail_turn,
     finish_batch,
     settle,
+    skip_calls,
 )
 from .routes import take_over_context
 
@@ -54,6 +55,8 @@ def end_attempt(draft: Draft, command: AttemptEnded) -> None:
         end_call(draft, operation, command.at, command.status, command.parts, final=command.final, failure=command.failure)
     elif operation.plan.kind == "compaction":
         compaction.end_attempt(draft, operation, command, _retry_at(operation, command))
+    elif operation.plan.kind == "repair":
+        output.end_attempt(draft, operation, command, _retry_at(operation, command))
     else:
         _end_tool_attempt(draft, operation, command)
 
@@ -76,7 +79,8 @@ def _end_model_attempt(draft: Draft, operation: Operation, command: AttemptEnded
         digest = digest_of("assistant", map(part_digest, visible(command.parts)))
         receipt = draft.write(replace(ended, digest=digest), command.at)
         close_steps(draft, command.at)
-        draft.write(MessageAdded(role="assistant", digest=digest, receipt=receipt), command.at)
+        if draft.turn.candidate is None:
+            draft.write(MessageAdded(role="assistant", digest=digest, receipt=receipt), command.at)
     elif command.status == "failed" and (retry_at := _retry_at(operation, command)) is not None:
         draft.write(replace(ended, final=False, retry_at=retry_at), command.at)
     elif command.status == "failed" and command.compact and not draft.turn.squeeze:
@@ -105,6 +109,8 @@ def _end_tool_attempt(draft: Draft, operation: Operation, command: AttemptEnded)
         if command.final and not parts:
             parts = error_response(operation.plan, command.failure.message if command.failure else NOT_EXECUTED)
         end_call(draft, operation, command.at, command.status, parts, attempt=command.attempt, final=command.final, failure=command.failure)
+        if operation.plan.ends and command.status == "succeeded":
+            skip_calls(draft, command.at)
     finish_batch(draft, command.at)
 
 
@@ -143,7 +149,7 @@ def report(draft: Draft, command: Report) -> None:
     if operation is None or operation.status == "ended":
         _settle_late(draft, command)
         return
-    awaited = operation.plan.kind == "tool" and operation.status in ("started", "unknown", "asking")
+    awaited = operation.plan.kind == "tool" and operation.status in ("started", "unknown", "asking") and not operation.is_question
     if operation.attempt != late.attempt or not awaited:
         raise StaleRequest(f"attempt {late.attempt} of {late.operation} is not the one that is awaited", hint="nothing was changed")
     if operation.status == "asking":

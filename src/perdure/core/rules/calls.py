@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from ..checkpoint import CALLS_LIMIT, Operation
 from ..draft import Draft
-from ..entries import ApprovalRequested, OperationPlanned, OperationStarted, TurnLimited
-from ..ids import approval_id
+from ..entries import AnswerRequested, ApprovalRequested, OperationPlanned, OperationStarted, TurnLimited
+from ..ids import approval_id, request_id
 from ..phase import startable
 from ..records import Failure
 from ..reports import CallsPlanned, Guarded, PlannedCall, StartTools
@@ -31,7 +31,7 @@ def plan_calls(draft: Draft, command: CallsPlanned) -> None:
         Operation(
             id=turn.next_id(index),
             plan=call.plan,
-            status="ended" if call.verdict in answered else "planned",
+            status="ended" if call.verdict in answered else "asking" if call.verdict == "question" else "planned",
             request="open" if call.verdict == "ask" else "",
         )
         for index, call in enumerate(command.calls)
@@ -54,6 +54,24 @@ def plan_calls(draft: Draft, command: CallsPlanned) -> None:
     for item, call in zip(operations, command.calls, strict=True):
         if call.verdict == "ask":
             ask_approval(draft, item.id, call, at)
+        elif call.verdict == "question":
+            ask_user(draft, item.id, call, at)
+
+
+def ask_user(draft: Draft, identity: str, call: PlannedCall, at: int) -> None:
+    """The call's result is what the user says. Other calls go on meanwhile."""
+    plan = call.plan
+    draft.write(
+        AnswerRequested(
+            request_id=request_id("answer", identity, 1, plan.arguments),
+            operation=identity,
+            deadline=call.deadline,
+            name=plan.name,
+            call=plan.call,
+            arguments=plan.arguments,
+        ),
+        at,
+    )
 
 
 def ask_approval(draft: Draft, identity: str, call: PlannedCall, at: int) -> None:

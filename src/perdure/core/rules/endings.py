@@ -26,7 +26,7 @@ from ..evolve import is_archived
 from ..ids import request_id
 from ..messages import Part, ToolCallResponse, digest_of, measured, part_digest
 from ..phase import reviewing
-from ..records import Failure, Plan, ResponseReference, Status
+from ..records import MODEL_KINDS, Failure, Plan, ResponseReference, Status
 
 UNKNOWN_LIVE = "execution interrupted; result unknown"
 UNKNOWN_AFTER_RESTART = "execution interrupted; result unknown after restart"
@@ -34,6 +34,7 @@ NOT_EXECUTED = "not executed"
 
 INTERRUPTED = Failure(code="interrupted")
 LOST = Failure(code="restart")
+FINISHED = Failure(code="finished", message="another call of the step ended the turn")
 DROPPED = Failure(code="dropped", message="nobody asked about it again")
 TAKEN = Failure(code="taken", message="somebody took the session from who worked on it")
 
@@ -109,6 +110,22 @@ def tell_results(draft: Draft, at: int, replaced: Mapping[str, tuple[Part, ...]]
     draft.write(MessageAdded(role="tool", digest=digest, parts=tuple(parts), responses=responses), at)
 
 
+def tell_answer(draft: Draft, at: int) -> None:
+    """The answer that waits, if one does, becomes a message."""
+    candidate = draft.turn.candidate
+    if candidate is not None:
+        draft.write(MessageAdded(role="assistant", digest=candidate.response, receipt=candidate.receipt), at)
+
+
+def skip_calls(draft: Draft, at: int) -> None:
+    """A call ended the turn: those behind it, which have not begun, don't."""
+    for item in draft.turn.tools:
+        if item.request:
+            draft.write(RequestClosed(request_id=item.request, operation=item.id, decision="abort", by="turn"), at)
+        if item.status != "ended":
+            never_ran(draft, item, at, f"{NOT_EXECUTED}: the turn was finished", FINISHED)
+
+
 def end_uncertain(draft: Draft, operation: Operation, at: int, text: str, *, failure: Failure | None, can_tell: bool) -> None:
     """One meaning of *uncertain*, live or after a restart: its tool tells, or a person is asked, or model and person are told."""
     if can_tell or operation.plan.ask_when_uncertain:
@@ -180,12 +197,12 @@ def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure 
     for item in draft.turn.operations:
         if item.status == "ended":
             continue
-        if item.plan.kind in ("model", "compaction"):
+        if item.plan.kind in MODEL_KINDS:
             started = item.status == "started"
             lost: Status = "uncertain" if started and failure in (LOST, TAKEN) else "cancelled"
             ended = OperationEnded(operation=item.id, attempt=item.attempt if started else 0, status=lost, failure=failure)
             draft.write(ended, at)
-        elif item.status == "planned" or (item.status == "ready" and item.plan.effect == "external"):
+        elif item.status == "planned" or item.is_question or (item.status == "ready" and item.plan.effect == "external"):
             # An external call is only ready again once somebody knew that it had not happened; others may have been cut off.
             never_ran(draft, item, at, NOT_EXECUTED, failure)
         else:
@@ -207,8 +224,12 @@ def close_steps(draft: Draft, at: int) -> None:
 
 
 def end_turn(draft: Draft, ending: type[TurnEnded], at: int, *, unheard: bool = False, **facts: Any) -> None:
-    """The turn's end; where the agent's own code has a say first, what it will be. ``unheard``: nobody is asked."""
+    """The turn's end; where the agent's own code has a say first, what it will be. ``unheard``: nobody is asked.
+
+    An answer that nobody has looked at yet, or that is not what it has to be, is kept as what was said last.
+    """
     close_steps(draft, at)
+    tell_answer(draft, at)
     turn = draft.turn
     if "end" in turn.holds and not turn.ending and not unheard:
         draft.write(TurnEnding(turn=turn.id, outcome=OUTCOMES[ending], **facts), at)

@@ -106,7 +106,7 @@ def finish_ending(draft: Draft, command: EndTurn) -> None:
     facts: dict[str, Any]
     match ending.outcome:
         case "completed":
-            shape, facts = TurnCompleted, {"output": ending.output}
+            shape, facts = TurnCompleted, {"output": ending.output, "call": ending.call, "argument": ending.argument}
         case "aborted":
             shape, facts = TurnAborted, {"interrupt": ending.interrupt, "actor": ending.actor, "extension": ending.extension}
         case "failed":

@@ -7,12 +7,15 @@ from typing import Literal
 from ..checkpoint import GRANTS_LIMIT, Operation
 from ..commands import Answer, RevokeGrant
 from ..draft import Draft
-from ..entries import GrantGiven, RequestClosed
+from ..entries import GrantGiven, MessageAdded, NoteAdded, RequestClosed
 from ..errors import LimitExceeded, StaleRequest, SubmissionRejected
+from ..finishing import NOBODY_ANSWERED
 from ..ids import arguments_digest, request_id
+from ..messages import Text, digest_of, part_digest
 from ..records import Failure, Plan
 from ..reports import TimePassed
 from .endings import NOT_EXECUTED, UNKNOWN_LIVE, abort, end_call, error_response, finish_batch, never_ran, response_to, settle
+from .turns import complete
 
 
 def answer(draft: Draft, command: Answer) -> None:
@@ -29,10 +32,16 @@ def refuse_answer(draft: Draft, command: Answer) -> None:
 
 def check_decision(operation: Operation, command: Answer) -> None:
     """Raises `SubmissionRejected` for an answer to another kind of question than the one that is open."""
-    uncertain = operation.status == "asking"
-    if command.decision in (("approve", "grant") if uncertain else ("settle", "retry")):
-        asked = "what became of a call" if uncertain else "whether a call may run"
-        wanted = "settle, retry, deny (leave it unknown) or abort" if uncertain else "approve, grant, deny or abort"
+    if operation.is_question:
+        asked, wanted = "the user something", "reply, deny (no answer) or abort"
+        allowed: tuple[str, ...] = ("reply", "deny", "abort")
+    elif operation.status == "asking":
+        asked, wanted = "what became of a call", "settle, retry, deny (leave it unknown) or abort"
+        allowed = ("settle", "retry", "deny", "abort")
+    else:
+        asked, wanted = "whether a call may run", "approve, grant, deny or abort"
+        allowed = ("approve", "grant", "deny", "abort")
+    if command.decision not in allowed:
         raise SubmissionRejected(
             f"request {command.request_id} can't be answered with {command.decision!r}: it asks {asked}",
             hint=f"answer with {wanted}",
@@ -43,7 +52,7 @@ def check_decision(operation: Operation, command: Answer) -> None:
 def _close_request(draft: Draft, operation: Operation, command: Answer, *, by: Literal["answer", "deadline"]) -> None:
     check_decision(operation, command)
     plan, at = operation.plan, command.at
-    uncertain = operation.status == "asking"
+    uncertain = operation.status == "asking" and not operation.is_question
     edited = command.arguments if command.decision == "approve" else None
     granted = _grant(draft, plan, command) if command.decision == "grant" else None
     draft.write(
@@ -60,6 +69,9 @@ def _close_request(draft: Draft, operation: Operation, command: Answer, *, by: L
         ),
         at,
     )
+    if operation.is_question and command.decision != "abort":
+        _answered(draft, operation, command, by)
+        return
     match command.decision:
         case "grant" if granted is not None:
             draft.write(granted, at)
@@ -76,6 +88,30 @@ def _close_request(draft: Draft, operation: Operation, command: Answer, *, by: L
             text = f"{NOT_EXECUTED}: {why}" + (f": {command.reason}" if command.reason else "")
             never_ran(draft, operation, at, text, Failure(code="denied", message=command.reason))
     finish_batch(draft, at)
+
+
+def _answered(draft: Draft, operation: Operation, command: Answer, by: Literal["answer", "deadline"]) -> None:
+    """What the user said, or that nobody did: a message behind the answer that asked, or the result of the call that did."""
+    plan, at, called = operation.plan, command.at, operation.plan.kind == "tool"
+    silent = "nobody answered in time" if by == "deadline" else "the user doesn't answer"
+    silent += f": {command.reason}" if command.reason else ""
+    if command.decision == "reply" and by == "deadline":
+        draft.write(NoteAdded(text=NOBODY_ANSWERED), at)
+    elif command.decision == "reply" and called:
+        end_call(draft, operation, at, "succeeded", (response_to(plan, command.result, is_error=False),), attempt=0)
+    elif command.decision == "reply":
+        parts = (Text(content=command.result),)
+        message = MessageAdded(
+            role="user", parts=parts, digest=digest_of("user", map(part_digest, parts)), submission=command.submission, author=command.actor
+        )
+        draft.write(message, at)
+    elif called:
+        unanswered = Failure(code="unanswered", message=silent)
+        end_call(draft, operation, at, "failed", error_response(plan, silent), attempt=0, failure=unanswered)
+    else:
+        complete(draft, at, silent)
+    if called:
+        finish_batch(draft, at)
 
 
 def pass_time(draft: Draft, command: TimePassed) -> None:

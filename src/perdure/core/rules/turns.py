@@ -5,11 +5,23 @@ from __future__ import annotations
 from ..checkpoint import Operation, Turn
 from ..commands import Compact, Interrupt, PostMessage
 from ..draft import Draft
-from ..entries import DefinitionChange, MessageAdded, OperationEnded, OperationStarted, TurnCompleted, TurnLimited, TurnStarted
+from ..entries import (
+    AnswerRequested,
+    DefinitionChange,
+    MessageAdded,
+    NoteAdded,
+    OperationEnded,
+    OperationStarted,
+    TurnCompleted,
+    TurnLimited,
+    TurnStarted,
+)
 from ..errors import SubmissionRejected
+from ..finishing import NOT_FINISHED
+from ..ids import request_id
 from ..messages import digest_of, part_digest, visible
 from ..records import Failure, Plan
-from ..reports import Accept, CompactionPrepared, Fail, Finish, Redefined, StepPrepared
+from ..reports import Accept, CompactionPrepared, Fail, Finish, Redefined, RepairPrepared, StepPrepared
 from .endings import UNKNOWN_LIVE, abort, end_turn, fail_turn
 
 
@@ -37,6 +49,8 @@ def begin_turn(draft: Draft, command: Accept, *, rejected: str = "") -> None:
         compacts=isinstance(post, Compact),
         holds=command.holds,
         rejected=rejected,
+        finish=command.finish,
+        repairs=command.repairs,
     )
     draft.write(started, command.at)
 
@@ -48,6 +62,9 @@ def steer(draft: Draft, command: Accept) -> None:
         return
     if post.turn not in ("", turn.id):
         raise _stale(post.turn)
+    if turn.candidate is not None:
+        # It comes right behind the answer, which has its place.
+        return
     if not turn.compacts and not turn.compactions and not turn.ending and (running is None or running.status != "started"):
         _user_message(draft, post, "steer", command.at)
 
@@ -78,7 +95,9 @@ def prepare_step(draft: Draft, command: StepPrepared) -> None:
     ask_model(draft, command, draft.turn.model, plan, "the request of this step changed before it was sent again")
 
 
-def ask_model(draft: Draft, command: StepPrepared | CompactionPrepared, running: Operation | None, plan: Plan, changed: str) -> None:
+def ask_model(
+    draft: Draft, command: StepPrepared | CompactionPrepared | RepairPrepared, running: Operation | None, plan: Plan, changed: str
+) -> None:
     """Start an attempt: of the operation that was ``running`` if it asked the same, else of a new one, within the turn's limits."""
     request, at = command.request, command.at
     if running is not None and running.status == "started":
@@ -119,7 +138,28 @@ def fail(draft: Draft, command: Fail) -> None:
 
 
 def finish(draft: Draft, command: Finish) -> None:
-    end_turn(draft, TurnCompleted, command.at, output=draft.turn.output)
+    """An answer ends the turn, or the call in it that does; where it takes a call, the model is told so, or the user is asked."""
+    turn = draft.turn
+    if turn.finish == "answer" or turn.call or not turn.output:
+        complete(draft, command.at)
+    elif turn.finish == "tool":
+        draft.write(NoteAdded(text=NOT_FINISHED, continues=True), command.at)
+    else:
+        identity = turn.next_id()
+        asked = AnswerRequested(
+            request_id=request_id("answer", identity, 1, str(turn.output)),
+            operation=identity,
+            deadline=command.deadline,
+            default=command.default,
+            message=turn.output,
+        )
+        draft.write(asked, command.at)
+
+
+def complete(draft: Draft, at: int, reason: str = "") -> None:
+    """The turn ends with its last answer."""
+    turn = draft.turn
+    end_turn(draft, TurnCompleted, at, output=turn.output, call=turn.call, argument=turn.argument, reason=reason)
 
 
 def redefine(draft: Draft, command: Redefined) -> None:
@@ -131,5 +171,7 @@ def redefine(draft: Draft, command: Redefined) -> None:
         difference=command.difference,
         archive=command.archive,
         holds=command.holds,
+        finish=command.finish,
+        repairs=command.repairs,
     )
     draft.write(changed, command.at)

@@ -1,0 +1,79 @@
+"""An answer that has to be of a certain kind: held until that is known, corrected a few times, and kept whatever becomes of it."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ..checkpoint import Operation
+from ..draft import Draft
+from ..entries import OperationEnded, TurnFailed
+from ..messages import Part, RedactedPart, StoredPart, ToolCall, digest_of, part_digest, visible
+from ..records import Failure, Plan
+from ..reports import AttemptEnded, OutputAccepted, OutputRefused, RepairPrepared
+from .endings import end_turn, tell_answer
+from .routes import take_over_context
+from .turns import ask_model
+
+
+def accept(draft: Draft, command: OutputAccepted) -> None:
+    """The answer is what it has to be, and becomes a message."""
+    candidate = draft.turn.candidate
+    if candidate is not None and candidate.id == command.operation:
+        tell_answer(draft, command.at)
+
+
+def refuse(draft: Draft, command: OutputRefused) -> None:
+    """The answer stays what it is, and the turn fails with it."""
+    candidate = draft.turn.candidate
+    if candidate is not None and candidate.id == command.operation:
+        end_turn(draft, TurnFailed, command.at, failure=command.failure, reason=command.failure.message)
+
+
+def prepare(draft: Draft, command: RepairPrepared) -> None:
+    """Ask the model to correct its answer: another attempt where the same was asked before."""
+    turn = draft.turn
+    if turn.candidate is None:
+        return
+    request = command.request
+    plan = Plan(kind="repair", name=request.route, arguments=request.digest)
+    ask_model(draft, command, turn.repair, plan, "the request for a corrected answer changed before it was sent again")
+
+
+def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry_at: int | None) -> None:
+    """The receipt of a correction, which is the next answer to look at. It was offered no tools, so calls in it are nothing."""
+    parts = tuple(part for part in command.parts if not _is_call(part))
+    ended = OperationEnded(
+        operation=operation.id,
+        attempt=command.attempt,
+        status=command.status,
+        finish=command.finish,
+        usage=command.usage,
+        model=command.model,
+        failure=command.failure,
+        partial=command.partial,
+        parts=parts,
+        group=command.group if command.status == "succeeded" else "",
+    )
+    if command.status == "succeeded":
+        take_over_context(draft, command)
+        draft.write(replace(ended, digest=digest_of("assistant", map(part_digest, visible(parts)))), command.at)
+    elif command.status == "failed" and retry_at is not None:
+        draft.write(replace(ended, final=False, retry_at=retry_at), command.at)
+    elif command.status == "failed" and command.fallback:
+        draft.write(replace(ended, fallback=command.fallback), command.at)
+    elif command.status == "failed":
+        draft.write(ended, command.at)
+        why = command.failure or Failure(code="model")
+        end_turn(draft, TurnFailed, command.at, failure=why, reason=f"the answer could not be corrected: {why.message}")
+    else:
+        draft.write(replace(ended, final=command.final), command.at)
+
+
+def _is_call(part: Part) -> bool:
+    match part:
+        case ToolCall():
+            return True
+        case StoredPart() | RedactedPart():
+            return bool(part.call)
+        case _:
+            return False
