@@ -2,6 +2,7 @@
 
 from .agent import Agent
 from .agent.compaction import Compaction
+from .agent.memory import Memory, SessionMemory
 from .agent.middleware import Continue, HookContext, Middleware, Reject, Replace, Rewrite, State, Stop
 from .core.checkpoint import Checkpoint, Grant, Operation, Turn
 from .core.commands import Deliver
@@ -220,6 +221,7 @@ __all__ = [
     "Media",
     "MediaBudgetExceeded",
     "MediaTooLarge",
+    "Memory",
     "Message",
     "MessageAdded",
     "Middleware",
@@ -288,6 +290,7 @@ __all__ = [
     "SessionExists",
     "SessionHalted",
     "SessionInfo",
+    "SessionMemory",
     "SessionNotFound",
     "SessionOpened",
     "SessionStuck",

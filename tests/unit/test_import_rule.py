@@ -65,7 +65,7 @@ PURE = {
     "math",
     "msgspec",
 }
-PURE |= {"base64", "binascii", "msgspec.structs", "re", "typing", "urllib.parse"}
+PURE |= {"base64", "binascii", "json", "msgspec.structs", "re", "typing", "urllib.parse"}
 """What the core may use besides itself: nothing that knows the time, a file, a network, chance, or another task."""
 
 

@@ -19,6 +19,7 @@ from ..models.router import Router
 from ..tools.policy import Approve, Policy
 from ..tools.tool import Tool, as_tool, is_seconds
 from .compaction import Compaction
+from .memory import Memory, SessionMemory, check_memory, with_memory
 from .middleware import Middleware, check_middleware
 
 __all__ = ["Agent", "OnChange", "OnRestart"]
@@ -42,7 +43,8 @@ class Agent:
     its first appearance on, and the built-in tool ``read_result`` brings back any part of it; None shows every result whole.
     ``middleware`` is the agent's own code around its turns, in the order in which
     its hooks run; their tools and instructions are added to the agent's, once: see `toolset` and `prompt`.
-    ``compaction`` says when notes take the place of a conversation's beginning; None is never.
+    ``compaction`` says when notes take the place of a conversation's beginning; None is never. ``memory`` is what later turns are told of
+    the session (`SessionMemory`), or a `Memory` of the host's own.
 
     Raises `InvalidAgent`, `InvalidTool` or `DuplicateTool`.
     """
@@ -60,13 +62,16 @@ class Agent:
     archive: int | None = 20_000
     middleware: Sequence[Middleware] = ()
     compaction: Compaction | None = Compaction()  # noqa: RUF009 - immutable
+    memory: SessionMemory | Memory | None = None
 
     def __post_init__(self) -> None:
         _check_name(self.name)
         _check_text(self.name, self.instructions)
         _check_model(self.name, self.model)
         object.__setattr__(self, "tools", _checked_tools(self.name, self.tools))
-        object.__setattr__(self, "middleware", check_middleware(self.name, self.middleware))
+        check_memory(self.name, self.memory)
+        given = check_middleware(self.name, self.middleware)
+        object.__setattr__(self, "middleware", check_middleware(self.name, with_memory(given, self.memory)))
         self.toolset, self.prompt  # noqa: B018 - what middleware adds is read once, here
         self.policy  # noqa: B018 - checks approve=
         _check_limits(self.name, self.limits)
@@ -91,6 +96,11 @@ class Agent:
     def tool(self, name: str) -> Tool | None:
         """The tool of that name, or None."""
         return self._offered.get(name)
+
+    @property
+    def session_memory(self) -> SessionMemory | None:
+        """``memory``, if it is the session's own."""
+        return self.memory if isinstance(self.memory, SessionMemory) else None
 
     @cached_property
     def policy(self) -> Policy:

@@ -48,6 +48,7 @@ def describe(agent: Agent) -> dict[str, Any]:
         "archive": agent.archive,
         "middleware": [{"name": item.name, "hooks": [*item.hooks()], "commands": sorted(item.commands)} for item in agent.middleware],
         "compaction": None if agent.compaction is None else _compaction(agent.compaction),
+        "memory": None if agent.session_memory is None else agent.session_memory.describe(),
     }
 
 
@@ -68,7 +69,7 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> tuple[str, ...]:
     ]
     sentences += _tools_differ(old, new)
     sentences += _approval_differs(old.get("approve") or {}, new.get("approve") or {})
-    for fact, what in (("limits", "limit"), ("settings", "setting"), ("compaction", "compaction's")):
+    for fact, what in (("limits", "limit"), ("settings", "setting"), ("compaction", "compaction's"), ("memory", "memory's")):
         sentences += _facts_differ(f"the {what} ", old.get(fact) or {}, new.get(fact) or {})
     sentences += _middleware_differs(old.get("middleware") or [], new.get("middleware") or [])
     if not sentences and old != new:

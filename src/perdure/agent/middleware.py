@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, final
 from ..core import canonical
 from ..core.entries import TurnEnding
 from ..core.errors import InvalidAgent, UsageError
+from ..core.memory import MEMORY
 from ..core.messages import Message, Source, ToolCallResponse
 from ..core.records import EffectClass, Identity
 from ..core.reports import Guidance, Setting
@@ -198,7 +199,8 @@ class HookContext:
     ``identity`` is whom the session belongs to, ``metadata`` what its owner noted about it. ``turn`` is empty where none runs; ``author``
     wrote the message that began it, ``source`` sent it where that was no person; of a message that is submitted they are its own. ``step``
     counts model calls from 0; ``operation`` is the call that the hook is about, ``submission`` the message or command.
-    ``continued``: the turn went on once already instead of ending. ``usage`` is the session's, ``turn_usage`` the turn's.
+    ``continued``: the turn went on once already instead of ending. ``usage`` is the session's, ``turn_usage`` the turn's. ``messages`` are
+    those of the turn, in the hooks ``stop`` and ``turn_end``.
     """
 
     session_id: str
@@ -217,6 +219,7 @@ class HookContext:
     continued: bool = False
     usage: Totals = Totals()  # noqa: RUF009 - immutable
     turn_usage: Totals = Totals()  # noqa: RUF009 - immutable
+    messages: Sequence[Message] = ()
     guidance: list[Guidance] = field(default_factory=list, repr=False)
     given: Callable[[str, str], bool] = field(default=lambda extension, key: False, repr=False)
     outside: Outside | None = field(default=None, repr=False)
@@ -352,6 +355,8 @@ def check_middleware(agent: str, middleware: object) -> tuple[Middleware, ...]:
 def _check_one(agent: str, item: Middleware) -> None:
     try:
         _check_key(item.name, "the name of a middleware")
+        if item.name == MEMORY:
+            raise UsageError(f"the name {MEMORY!r} is taken: what a session remembers is kept under it")
         for command, handler in item.commands.items():
             _check_key(command, "the name of a command")
             if not callable(handler):

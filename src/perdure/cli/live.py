@@ -29,11 +29,14 @@ from ..core.entries import (
     UncertainRequested,
 )
 from ..core.messages import Part, StoredPart, Text, ToolCall, ToolCallResponse
-from ..core.records import Plan
+from ..core.records import MODEL_KINDS, Plan
 from ..models.base import ReasoningDelta, TextDelta
 from ..runtime.feed import Event, HookFailed
 from .screen import Screen
 from .text import arguments, clean, counted, duration, short, value, written
+
+_ASIDE = {"compaction": "notes", "memory": "what to remember"}
+"""What models are asked for besides answers."""
 
 __all__ = ["Progress", "called", "cut_off", "decided", "ending", "outcome_mark", "response_of"]
 
@@ -249,7 +252,7 @@ class Progress:
 
     def _started(self, event: OperationStarted) -> None:
         plan = event.plan or self._plans.get(event.operation)
-        names = {"model": "model", "compaction": "compacting the conversation"}
+        names = {"model": "model", "compaction": "compacting the conversation", "memory": "looking for what to remember"}
         name = "model" if plan is None else names.get(plan.kind, plan.name)
         if plan is not None:
             self._plans[event.operation] = plan
@@ -269,13 +272,16 @@ class Progress:
         ):
             self._tool_ended(event, plan, took)
             return
-        if plan is not None and plan.kind != "model":
+        if plan is not None and plan.kind not in MODEL_KINDS:
             if plan.kind == "step" and event.status == "succeeded":
                 return
             self._note(("? " if event.status == "uncertain" else "– ", "yellow"), f"{plan.name}: {failure or event.status}")
             return
         if plan is not None and plan.kind == "compaction" and event.status == "succeeded":
             self._note(("≡ ", "cyan"), "notes take the place of what was said before, for the model", (f" {took}", "dim"))
+            return
+        if plan is not None and plan.kind == "memory" and event.status == "succeeded":
+            self._note(("≡ ", "cyan"), "what to remember was looked for", (f" {took}", "dim"))
             return
         for part in event.parts:
             if isinstance(part, ToolCall):
@@ -288,7 +294,7 @@ class Progress:
             again = f"; again in {duration(event.retry_at - event.at)}" if event.retry_at else ""
             self._note(
                 ("↻ " if not event.final else "✗ ", "yellow"),
-                f"{'notes' if plan is not None and plan.kind == 'compaction' else 'model'}: {failure}{again}",
+                f"{_ASIDE.get(plan.kind, 'model') if plan is not None else 'model'}: {failure}{again}",
             )
 
     def _answered(self, event: OperationEnded) -> None:

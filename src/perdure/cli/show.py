@@ -141,6 +141,8 @@ def _operation(screen: Screen, item: dict[str, Any]) -> None:
             name = item["name"]
         case "compaction":
             name = f"notes by model {item.get('model') or item['name']}"
+        case "memory":
+            name = f"what to remember, by model {item.get('model') or item['name']}"
         case _:
             name = f"model {item.get('model') or item['name']}"
     facts = [item["operation"]]
@@ -279,6 +281,7 @@ _SHOW = {
     "model": _operation,
     "tool": _operation,
     "compaction": _operation,
+    "memory": _operation,
     "request": _request,
     "recovered": _recovered,
     "settled": _settled,

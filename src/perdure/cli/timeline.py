@@ -178,6 +178,9 @@ class Timeline:
             item["usage"] = plain(entry.usage)
             item["model"] = entry.model
             item["notes"] = notes_in(parts)
+        elif item["type"] == "memory":
+            item["usage"] = plain(entry.usage)
+            item["model"] = entry.model
         elif item["type"] == "model":
             self._calls |= {part.id: part for part in parts if isinstance(part, ToolCall)}
             self._receipts[entry.seq] = [_shown(part) for part in parts if not is_private(part)]

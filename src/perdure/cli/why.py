@@ -200,7 +200,9 @@ def _show(screen: Screen, facts: dict[str, Any], requests: list[Request]) -> Non
             "asking": "was interrupted, and only a person can say what became of it",
         }[item["status"]]
         again = f" (attempt {item['attempt']})" if item["attempt"] > 1 else ""
-        what = {"model": "the model", "compaction": "the writer of notes"}.get(item["kind"], item["name"])
+        what = {"model": "the model", "compaction": "the writer of notes", "memory": "the search for what to remember"}.get(
+            item["kind"], item["name"]
+        )
         screen.line("  ", (what, "bold"), f" {words}{again}", (f"  {item['operation']}", "dim"))
     for request, shown in zip(requests, facts["requests"], strict=True):
         explain(screen.line, request)

@@ -134,6 +134,7 @@ class Turn(_State, frozen=True, kw_only=True):
     ``squeeze``: the provider found the running step's request too long; a compaction is ``wanted``, or ``done`` already.
     ``finish`` is what ends it; ``call`` of the answer ``output`` did, with this ``argument``. ``repairs`` is how often an answer may be
     corrected.
+    ``memory`` is the entry that holds what its model calls are told that the session remembers.
     """
 
     id: str
@@ -165,6 +166,7 @@ class Turn(_State, frozen=True, kw_only=True):
     repairs: int = 0
     call: str = ""
     argument: str = ""
+    memory: int = 0
 
     def operation(self, identity: str) -> Operation | None:
         """An operation of the running step."""
@@ -211,6 +213,12 @@ class Turn(_State, frozen=True, kw_only=True):
     def compactions(self) -> tuple[Operation, ...]:
         """The running step's compactions that no entry has applied yet: each summarises what the one before left, and the last may run."""
         return tuple(item for item in self.operations if item.plan.kind == "compaction")
+
+    @property
+    def extraction(self) -> Operation | None:
+        """The running step's search for something to remember, ended or not."""
+        found = [item for item in self.operations if item.plan.kind == "memory"]
+        return found[-1] if found else None
 
     @property
     def tools(self) -> tuple[Operation, ...]:

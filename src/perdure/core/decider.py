@@ -37,6 +37,7 @@ from .reports import (
     Fail,
     Finish,
     Guarded,
+    MemoryPrepared,
     OutputAccepted,
     OutputRefused,
     Promote,
@@ -53,7 +54,22 @@ from .reports import (
     StopTurn,
     TimePassed,
 )
-from .rules import about, archive, attempts, calls, compaction, extensions, halting, output, queue, requests, routes, transcripts, turns
+from .rules import (
+    about,
+    archive,
+    attempts,
+    calls,
+    compaction,
+    extensions,
+    halting,
+    memory,
+    output,
+    queue,
+    requests,
+    routes,
+    transcripts,
+    turns,
+)
 
 __all__ = ["TABLE", "apply", "decide", "impossible", "not_now"]
 
@@ -85,6 +101,7 @@ _ROWS: dict[type, tuple[Rule, Rule, Rule, Rule, Rule]] = {
     Guarded:      (impossible,             impossible,            calls.guard,           calls.guard,           impossible),
     StepPrepared: (impossible,             turns.prepare_step,    impossible,            impossible,            impossible),
     CompactionPrepared: (impossible,       compaction.prepare,    impossible,            impossible,            impossible),
+    MemoryPrepared: (impossible,           memory.prepare,        impossible,            impossible,            impossible),
     CompactionAccepted: (impossible,       compaction.accept,     impossible,            impossible,            impossible),
     RepairPrepared: (impossible,           output.prepare,        impossible,            impossible,            impossible),
     OutputAccepted: (impossible,           output.accept,         impossible,            impossible,            impossible),

@@ -120,7 +120,8 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
     and the message that it is, and between the decision to end and the end. ``finish`` is what ends it, ``repairs`` how often the model may
     correct an answer that is not what it has to be. ``rejected`` is the digest of what a rejected message said and who sent it: it stands
     nowhere else.
-    ``compacts``: no message was accepted, but a wish to compact the context.
+    ``compacts``: no message was accepted, but a wish to compact the context. ``memory`` is the entry that holds what the turn's model calls
+    are told that the session remembers, 0 if that is nothing.
     """
 
     kind = "turn_started"
@@ -137,6 +138,7 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
     compacts: bool = False
     finish: Finishing = "answer"
     repairs: int = 0
+    memory: int = 0
 
     @property
     def turn(self) -> str:
@@ -447,12 +449,16 @@ class SubmissionRefused(Entry, frozen=True, kw_only=True):
 
 
 class Recovered(Entry, frozen=True, kw_only=True):
-    """A new holder took over in mid-turn, after all that it settled."""
+    """A new holder took over in mid-turn, after all that it settled.
+
+    ``receipts`` are those of the running step that it found: what they say is used, and nothing of it is done again.
+    """
 
     kind = "recovered"
     turn: str
     fence: int
     attempts: tuple[Attempt, ...] = ()
+    receipts: tuple[int, ...] = ()
 
 
 class EffectSettled(Entry, frozen=True, kw_only=True):
@@ -604,7 +610,8 @@ class Redacted(Entry, frozen=True, kw_only=True):
     """The content of earlier entries was removed for good.
 
     ``positions`` and ``entries`` are what was asked for; ``rows`` are those and what belonged to them. ``context``: among them are the
-    notes that stood for the conversation's beginning, so that models see that again.
+    notes that stood for the conversation's beginning, so that models see that again. ``memory``: what the session remembers may have come
+    of it, so it remembers nothing now, and what is left will be looked through again.
     """
 
     kind = "redacted"
@@ -613,6 +620,7 @@ class Redacted(Entry, frozen=True, kw_only=True):
     entries: tuple[int, ...] = ()
     title: bool = False
     context: bool = False
+    memory: bool = False
     reason: str = ""
     actor: str = ""
     submission: str = ""

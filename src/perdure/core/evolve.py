@@ -53,6 +53,7 @@ from .entries import (
     UncertainRequested,
 )
 from .ids import once_key
+from .memory import MEMORY
 from .messages import Part, RedactedPart, StoredPart, ToolCall, is_private, title_of
 from .records import MODEL_KINDS, Plan
 from .transcript import EMPTY, chained
@@ -143,6 +144,7 @@ def _turn_started(checkpoint: Checkpoint, entry: TurnStarted) -> Checkpoint:
         compacts=entry.compacts,
         finish=entry.finish,
         repairs=entry.repairs,
+        memory=entry.memory,
     )
     return replace(checkpoint, turn=turn, agent=entry.agent, route=checkpoint.route or entry.route)
 
@@ -224,6 +226,8 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
             if entry.final and entry.status != "succeeded":
                 left = tuple(item for item in turn.operations if item.id != operation.id)
                 return replace(checkpoint, turn=replace(turn, operations=left, writer=entry.fallback or turn.writer))
+        elif operation.plan.kind == "memory":
+            pass
         elif entry.status == "succeeded":
             turn = replace(turn, unplanned=calls_in(entry.parts) if operation.plan.kind == "model" else (), answer=entry.seq)
             private = checkpoint.private or any(is_private(part) for part in entry.parts)
@@ -352,7 +356,7 @@ def _prefix_changed(checkpoint: Checkpoint, entry: PrefixChanged) -> Checkpoint:
         return changed
     turn = replace(
         turn,
-        operations=tuple(item for item in turn.operations if item.plan.kind != "compaction"),
+        operations=tuple(item for item in turn.operations if item.plan.kind not in ("compaction", "memory")),
         completing=turn.compacts,
         compacts=False,
         squeeze="done" if turn.squeeze else "",
@@ -401,6 +405,9 @@ def _forked(checkpoint: Checkpoint, entry: Forked) -> Checkpoint:
 def _redacted(checkpoint: Checkpoint, entry: Redacted) -> Checkpoint:
     if entry.title:
         checkpoint = replace(checkpoint, title="")
+    if entry.memory:
+        extensions = {name: values for name, values in checkpoint.extensions.items() if name != MEMORY}
+        checkpoint = replace(checkpoint, extensions=extensions)
     return replace(checkpoint, compacted=None, context=checkpoint.revision) if entry.context else checkpoint
 
 

@@ -28,9 +28,9 @@ __all__ = [
     "Status",
 ]
 
-OperationKind: TypeAlias = Literal["model", "tool", "compaction", "repair", "ask", "step"]
+OperationKind: TypeAlias = Literal["model", "tool", "compaction", "memory", "repair", "ask", "step"]
 
-MODEL_KINDS: frozenset[str] = frozenset({"model", "compaction", "repair"})
+MODEL_KINDS: frozenset[str] = frozenset({"model", "compaction", "memory", "repair"})
 """The operations that are calls of a model: each is asked with a `RequestRecord`, and its receipt says what it used."""
 
 EffectClass: TypeAlias = Literal["pure", "idempotent", "transactional", "external"]
@@ -100,8 +100,9 @@ class Plan(Record, frozen=True, kw_only=True):
     """What an operation is, fixed when it is planned.
 
     ``call`` is the id in the tool_call part that asked for it; ``effect_key`` is the digest of what the tool's ``key`` selects, empty if
-    there is no effect to know again. A compaction summarises the messages that stand before the position ``upto``. ``ends``: the call
-    ends the turn, and this argument of it is the output, ``*`` all of them. ``asks``: the call is a question to the user, and runs nowhere.
+    there is no effect to know again. A compaction summarises the messages that stand before the position ``upto``; an extraction of what to
+    remember covers them, when the context had about ``tokens`` tokens. ``ends``: the call ends the turn, and this argument of it is the
+    output, ``*`` all of them. ``asks``: the call is a question to the user, and runs nowhere.
     """
 
     kind: OperationKind
@@ -116,6 +117,7 @@ class Plan(Record, frozen=True, kw_only=True):
     upto: int = 0
     ends: str = ""
     asks: bool = False
+    tokens: int = 0
     match: EffectMatch | None = None
 
 
@@ -126,6 +128,8 @@ class RequestRecord(Record, frozen=True, kw_only=True):
     The writer of a compaction's notes saw the context before the position ``upto``, behind the notes in the receipt ``notes`` where an
     earlier one of the same preparation left them, and ``additions`` behind it. ``output`` is the content that says what the answer has to
     be. A repair was shown the answer in the receipt ``candidate`` behind the context, and what is wrong with it in ``additions``.
+    Whoever looks for something to remember saw ``additions``, and the messages of the context from the position ``since`` to ``upto``.
+    Behind the instructions stands what the session remembers, as the entry ``memory`` says.
     """
 
     route: str
@@ -140,6 +144,8 @@ class RequestRecord(Record, frozen=True, kw_only=True):
     additions: str = ""
     output: str = ""
     candidate: int = 0
+    since: int | None = None
+    memory: int = 0
 
     @classmethod
     def of(
@@ -156,6 +162,8 @@ class RequestRecord(Record, frozen=True, kw_only=True):
         additions: str = "",
         output: str = "",
         candidate: int = 0,
+        since: int | None = None,
+        memory: int = 0,
     ) -> RequestRecord:
         """The record of a request; its digest is the same exactly for the same facts."""
         facts: list[str | int] = [route, context, epoch, instructions, tools, settings]
@@ -165,6 +173,10 @@ class RequestRecord(Record, frozen=True, kw_only=True):
             facts.append(additions)
         if output or candidate:
             facts += ["output", output, candidate]
+        if since is not None:
+            facts += ["since", since]
+        if memory:
+            facts += ["memory", memory]
         return cls(
             route=route,
             context=context,
@@ -177,6 +189,8 @@ class RequestRecord(Record, frozen=True, kw_only=True):
             additions=additions,
             output=output,
             candidate=candidate,
+            since=since,
+            memory=memory,
             digest=canonical.short_digest(*facts),
         )
 

@@ -32,6 +32,7 @@ def recover(draft: Draft, command: Claimed) -> None:
     if not command.takeover:
         return
     turn, before = draft.turn, len(draft.entries)
+    stand = tuple(item.receipt for item in turn.operations if item.status == "ended" and item.receipt)
     lost = [item for item in turn.operations if item.status == "unknown" or (item.status == "started" and item.fence < command.fence)]
     if command.on_restart == "stop" and (lost or phase(draft.checkpoint) == "tools"):
         close_operations(draft, command.at, UNKNOWN_AFTER_RESTART, LOST)
@@ -43,7 +44,7 @@ def recover(draft: Draft, command: Claimed) -> None:
             fail_turn(draft, command.at, CRASH_LOOP, UNKNOWN_AFTER_RESTART, LOST)
     ended = {entry.operation: entry.status for entry in draft.entries[before:] if isinstance(entry, OperationEnded)}
     attempts = tuple(Attempt(operation=item.id, attempt=item.attempt, status=ended.get(item.id, "open")) for item in lost)
-    draft.write(Recovered(turn=turn.id, fence=command.fence, attempts=attempts), command.at)
+    draft.write(Recovered(turn=turn.id, fence=command.fence, attempts=attempts, receipts=stand), command.at)
     still = draft.checkpoint.turn
     if still is not None and not still.ending:
         for item in lost:

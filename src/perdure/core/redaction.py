@@ -8,6 +8,7 @@ from . import canonical
 from .entries import (
     EffectSettled,
     Entry,
+    ExtensionSet,
     MessageAdded,
     NoteAdded,
     OperationEnded,
@@ -16,6 +17,7 @@ from .entries import (
     SessionChanged,
     SessionCreated,
 )
+from .memory import MEMORY
 from .messages import REDACTED, Part, RedactedPart, StoredPart, media_of, redacted_part
 from .records import RedactedRow
 
@@ -37,6 +39,8 @@ def without_content(entry: Entry) -> Entry | None:
             return replace(entry, text=REDACTED, digest=entry.digest or canonical.digest(entry.text.encode()))
         case RequestClosed(arguments=dict()) | OperationPlanned(arguments=dict()):
             return replace(entry, arguments={})
+        case ExtensionSet(extension=name) if name == MEMORY and entry.value is not None:
+            return replace(entry, value=None)
         case SessionCreated() | SessionChanged() if entry.title:
             return replace(entry, title="")
         case _:

@@ -8,6 +8,7 @@ import msgspec
 
 from .commands import Compact, EditMessage, PostMessage, RedactContent, ReportResult, RestoreRevision, RewriteSpan, RunCommand, Withdraw
 from .entries import MessageAdded, OperationEnded, TurnEnding
+from .memory import Remembered
 from .messages import Part
 from .records import EffectMatch, Failure, Finishing, Hold, Limits, Plan, RedactedRow, RequestRecord, Status
 from .transcript import Transcript
@@ -32,6 +33,7 @@ __all__ = [
     "Finish",
     "Guarded",
     "Guidance",
+    "MemoryPrepared",
     "OutputAccepted",
     "OutputRefused",
     "PlannedCall",
@@ -67,7 +69,10 @@ class Claimed(_Command, frozen=True, kw_only=True):
 
 
 class Accept(_Command, frozen=True, kw_only=True):
-    """A message is at its boundary: begin a turn with it, or let it steer the running one. A wish to compact begins a turn too."""
+    """A message is at its boundary: begin a turn with it, or let it steer the running one. A wish to compact begins a turn too.
+
+    ``memory``: the turn's model calls are told what the session remembers.
+    """
 
     post: PostMessage | Compact
     agent: str
@@ -78,6 +83,7 @@ class Accept(_Command, frozen=True, kw_only=True):
     holds: tuple[Hold, ...] = ()
     finish: Finishing = "answer"
     repairs: int = 0
+    memory: bool = False
 
 
 class RouteGiven(_Command, frozen=True, kw_only=True):
@@ -91,7 +97,8 @@ class AttemptEnded(_Command, frozen=True, kw_only=True):
 
     ``retry_after`` (ms) is the provider's hint; ``retryable`` says that the same request may succeed later. ``fallback`` is the route that
     may answer instead once this one is given up; ``compact`` that a shorter request may do. ``estranged``: the route of the last accepted
-    output is none any more, so this one got nothing that was private to it, of whatever group it is.
+    output is none any more, so this one got nothing that was private to it, of whatever group it is. ``remembered`` is what the session
+    remembers before an extraction ends.
     """
 
     operation: str
@@ -110,6 +117,7 @@ class AttemptEnded(_Command, frozen=True, kw_only=True):
     final: bool = True
     retryable: bool = False
     retry_after: int | None = None
+    remembered: Remembered = Remembered()
 
 
 class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +174,18 @@ class CompactionPrepared(_Command, frozen=True, kw_only=True):
 
     request: RequestRecord
     upto: int
+    fence: int
+
+
+class MemoryPrepared(_Command, frozen=True, kw_only=True):
+    """The request is built that looks for something to remember, in messages before the position ``upto``.
+
+    ``tokens`` is about how large the context is now.
+    """
+
+    request: RequestRecord
+    upto: int
+    tokens: int
     fence: int
 
 
@@ -279,6 +299,7 @@ class Redact(_Command, frozen=True, kw_only=True):
     rows: tuple[RedactedRow, ...]
     title: bool = False
     context: bool = False
+    memory: bool = False
 
 
 class Promote(_Command, frozen=True, kw_only=True):

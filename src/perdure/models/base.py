@@ -13,7 +13,7 @@ from ..core.usage import Usage
 __all__ = ["Delta", "Finish", "Model", "ModelOutput", "ModelRequest", "ModelSettings", "Purpose", "ReasoningDelta", "TextDelta", "ToolSpec"]
 
 Finish: TypeAlias = Literal["stop", "tool_calls", "length", "refusal"]
-Purpose: TypeAlias = Literal["answer", "notes"]
+Purpose: TypeAlias = Literal["answer", "notes", "memory"]
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Parts are whole here: what the journal set aside is back in place. ``Private`` parts of other groups are not in it. ``content`` holds
     the bytes of every `Blob` by its digest, those of tool responses included. ``before`` counts the answers that it doesn't hold any
-    more. For the ``purpose`` *notes* the answer is one call that saves them.
+    more. For the ``purpose`` *notes* the answer is one call that saves them, for *memory* a JSON array of what is worth remembering.
     """
 
     instructions: str

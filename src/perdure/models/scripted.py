@@ -128,6 +128,7 @@ class ScriptedModel(FunctionModel):
     plays the same step, and one model serves any number of sessions. Raises `UsageError` when the script is at its end.
 
     ``notes`` is what it answers, in each place, when it is asked for notes of the conversation: a step. A text is saved as the notes.
+    ``memory`` is what it answers when it is asked what to remember: a step too.
     """
 
     def __init__(
@@ -139,14 +140,18 @@ class ScriptedModel(FunctionModel):
         window: int | None = None,
         count: Callable[[str], int] | None = None,
         notes: Step = "What was said so far.",
+        memory: Step = "[]",
     ) -> None:
         super().__init__(self._play, name=name, group=group, window=window, count=count)
         self._notes = notes
+        self._memory = memory
         self._steps: tuple[Step, ...] = (steps,) if isinstance(steps, str) else tuple(steps)
 
     def _play(self, request: ModelRequest) -> Answer | Awaitable[Answer]:
         if request.purpose == "notes":
             return self._step(saved(self._notes), request)
+        if request.purpose == "memory":
+            return self._step(self._memory, request)
         position = request.answers
         if position >= len(self._steps):
             raise UsageError(

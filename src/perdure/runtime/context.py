@@ -259,6 +259,16 @@ class Context:
         """The text of the latest answer after an entry, empty if there is none."""
         return self._latest.text if self._latest is not None and self._latest.seq > seq else ""
 
+    def since(self, seq: int) -> tuple[Message, ...]:
+        """The messages after an entry. It costs what they are, however many came before."""
+        found: list[Message] = []
+        for message in reversed(self._messages):
+            if message.position >= 0 and message.seq <= seq:
+                break
+            if message.position >= 0:
+                found.append(message)
+        return tuple(reversed(found))
+
     def view(self, group: str | None, private_from: int = 0, shown: Shown | None = None, stop: int | None = None) -> Sequence[Message]:
         """The messages for a route of ``group``: nobody else's private parts, and none of the first ``private_from`` messages.
 

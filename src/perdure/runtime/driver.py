@@ -19,6 +19,7 @@ from ..core.checkpoint import Operation, Turn
 from ..core.commands import Interrupt, PostMessage
 from ..core.entries import SessionChanged, TurnEnded, TurnEnding
 from ..core.errors import Fenced, LimitExceeded, SessionStuck, StoreCorrupt
+from ..core.memory import MEMORY
 from ..core.phase import phase
 from ..core.records import MODEL_KINDS, Failure, Metadata
 from ..core.reports import AttemptEnded, Fail
@@ -29,10 +30,12 @@ from .about import read_metadata
 from .batch import Batch, parked
 from .calls import Calls
 from .control import decode_row, is_control
+from .feed import HookFailed
 from .halting import halt_damaged, halted, why_halted
 from .hooks import Hooks
 from .known import Known, is_due
 from .perform import Outcome, Performer
+from .remembering import learns
 from .scope import missing, put_away
 from .steps import Steps
 from .turns import INBOX_RETRIES, Turns, middleware_error
@@ -384,6 +387,8 @@ class Driver:
             self._known.forget_draft()
             self._shrink(error)
             return "again"
+        if ended:
+            await self._export_memory()
         self._unannounced = True
         answer = await self.store.commit(commit)
         self._unannounced &= isinstance(answer, Committed)
@@ -421,7 +426,15 @@ class Driver:
             self.ran_a_turn = True
         self._work.start(self._known.checkpoint, answer.fence)
         self.feed.publish(batch.entries)
+        if any(map(learns, batch.entries)):
+            await self._export_memory()
         self.runtime.settled(self, batch)
+
+    async def _export_memory(self) -> None:
+        """What the session remembers is a fact already; that it can't be copied is told, and is no fault of the turn."""
+        problem = await self._turns.remembering.export(self._known.checkpoint, aside=self.runtime.notice_delay > 0)
+        if problem:
+            self.feed.publish([HookFailed(extension=MEMORY, hook="export", message=problem)])
 
     def _shrink(self, error: LimitExceeded) -> None:
         """What is too large to keep becomes a failure that says so."""

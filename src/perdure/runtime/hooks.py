@@ -515,13 +515,13 @@ class Hooks:
         """The context is about to be compacted, or was: `Stop`, or nothing. A fault means that the compaction doesn't take place."""
         return await self._first(Round(checkpoint), when, outcomes=(Stop,))
 
-    async def stop(self, checkpoint: Checkpoint, answer: str) -> Said:
+    async def stop(self, checkpoint: Checkpoint, answer: str, messages: Sequence[Message]) -> Said:
         """The model asks for nothing more: `Continue`, or nothing."""
-        return await self._first(Round(checkpoint), "stop", answer, outcomes=(Continue,))
+        return await self._first(Round(checkpoint), "stop", answer, outcomes=(Continue,), messages=messages)
 
-    async def end_turn(self, checkpoint: Checkpoint, ending: TurnEnding) -> Said:
+    async def end_turn(self, checkpoint: Checkpoint, ending: TurnEnding, messages: Sequence[Message]) -> Said:
         """How the turn ends is decided."""
-        return await self._first(Round(checkpoint), "turn_end", ending)
+        return await self._first(Round(checkpoint), "turn_end", ending, messages=messages)
 
     def tell(self, fault: Fault, *, submission: str = "", retry_at: int = 0) -> None:
         """Tell whoever watches that a hook failed where no entry says so."""

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from ..core.checkpoint import Operation
 from ..core.commands import ReportResult
 from ..core.effects import effect_key
-from ..core.entries import EffectSettled, Entry, OperationEnded
+from ..core.entries import EffectSettled, Entry, ExtensionSet, OperationEnded
 from ..core.errors import StoreCorrupt
 from ..core.journal import open_entry
+from ..core.memory import MEMORY, MemoryState
+from ..core.memory import decode as decode_memory
 from ..core.messages import Part, ToolCallResponse
 from ..core.records import EffectMatch, Plan
 from ..core.reports import Report
@@ -67,6 +69,13 @@ class Ledger:
         if not isinstance(entry, OperationEnded):
             raise StoreCorrupt(f"entry {seq} is no receipt", hint="run `perdure verify`")
         return entry
+
+    async def remembered(self, seq: int, batch: Batch | None = None) -> MemoryState:
+        """What a session remembered, as the entry at a seq says. Raises `StoreCorrupt` if something else stands there."""
+        entry = await self.entry(seq, batch)
+        if not isinstance(entry, ExtensionSet) or entry.extension != MEMORY:
+            raise StoreCorrupt(f"entry {seq} is no memory of the session", hint="run `perdure verify`")
+        return decode_memory(entry.value)
 
     async def match(self, plan: Plan, key: bytes, batch: Batch) -> EffectMatch | None:
         """The latest effect of unknown outcome that a call would repeat, unless the call's plan shows it already."""

@@ -19,6 +19,7 @@ from ..core.context import NOTES_LIMIT
 from ..core.errors import InvalidModelOutput, LimitExceeded, MediaBudgetExceeded, NotCanonical, PerdureError, ProviderError, StoreError
 from ..core.ids import idempotency_key
 from ..core.media import Media, content_type
+from ..core.memory import STATE_LIMIT
 from ..core.messages import INLINE_LIMIT, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, media_of, set_aside
 from ..core.records import MODEL_KINDS, Failure, Identity
 from ..core.reports import AttemptEnded, Fail, Reconciled
@@ -60,15 +61,18 @@ Late: TypeAlias = Callable[[str, int, Any, bool], None]
 _log = logging.getLogger("perdure.runtime")
 
 
-def keep_parts(parts: tuple[Part, ...], *, calls: int = INLINE_LIMIT) -> tuple[tuple[Part, ...], tuple[StoredBlob, ...]]:
+def keep_parts(
+    parts: tuple[Part, ...], *, calls: int = INLINE_LIMIT, texts: int = INLINE_LIMIT
+) -> tuple[tuple[Part, ...], tuple[StoredBlob, ...]]:
     """Parts as the journal holds them, and what is set aside. Raises `LimitExceeded` beyond `OUTPUT_LIMIT`.
 
-    ``calls`` is how many bytes of a call stand in the journal itself.
+    ``calls`` and ``texts`` are how many bytes of a call and of a text stand in the journal itself.
     """
     kept: list[Part] = []
     blobs: list[StoredBlob] = []
     for part in parts:
-        short, data = set_aside(part, calls if isinstance(part, ToolCall) else INLINE_LIMIT)
+        limit = calls if isinstance(part, ToolCall) else texts if isinstance(part, Text) else INLINE_LIMIT
+        short, data = set_aside(part, limit)
         kept.append(short)
         if data is not None:
             blobs.append(StoredBlob(digest=canonical.digest(data), media_type="application/json", data=data))
@@ -128,9 +132,10 @@ class Performer:
         written: list[str] = []
         try:
             output = await self._stream(operation, model, await self._with_media(request), written)
-            # Notes stand in their receipt, whatever escapes they take there.
+            # Notes stand in their receipt, whatever escapes they take there; so does what is to be remembered.
             calls = 8 * NOTES_LIMIT if operation.plan.kind == "compaction" else INLINE_LIMIT
-            parts, blobs = keep_parts(_checked(output), calls=calls)
+            texts = STATE_LIMIT if operation.plan.kind == "memory" else INLINE_LIMIT
+            parts, blobs = keep_parts(_checked(output), calls=calls, texts=texts)
             group = _plain(model.group, "the group of a model")
         except asyncio.CancelledError:
             if asked_to_stop():
@@ -204,7 +209,7 @@ class Performer:
                     continue
                 if not isinstance(item, TextDelta | ReasoningDelta) or not isinstance(item.text, str):
                     raise InvalidModelOutput("the model's stream holds something that is neither text nor an answer")
-                if operation.plan.kind == "compaction":
+                if operation.plan.kind != "model":
                     # Nobody is spoken to.
                     continue
                 if isinstance(item, TextDelta):

@@ -13,6 +13,7 @@ from ..agent.compaction import Compaction
 from ..core import canonical
 from ..core.checkpoint import Checkpoint, Operation, Turn
 from ..core.context import NOTES_LIMIT, NOTES_TOOL, is_boundary, is_kept, kept_ranges, notes_in, retained_from
+from ..core.memory import MemoryState, rendered
 from ..core.messages import Message, Private, Text
 from ..core.records import Failure, RequestRecord
 from ..core.reports import CompactionAccepted, CompactionPrepared, EndEarly, Fail
@@ -120,7 +121,8 @@ class Preparation:
             self._guidance,
         )
         self._estimates: dict[str, Estimate] = {}
-        self._around: dict[tuple[str, bool], int] = {}
+        self._around: dict[tuple[str, bool, int], int] = {}
+        self._remembered: tuple[int, str] = (0, "")
 
     def route(self, checkpoint: Checkpoint) -> str:
         """The route of the next model call."""
@@ -130,6 +132,9 @@ class Preparation:
     async def prepare(self, batch: Batch) -> Prepared:
         """What comes next; a turn that can't go on is ended here. Raises what `Router.model` raises, and `StoreCorrupt` for lost notes."""
         checkpoint, turn = batch.checkpoint, batch.draft.turn
+        if turn.memory != self._remembered[0]:
+            state = await self._ledger.remembered(turn.memory, batch) if turn.memory else MemoryState()
+            self._remembered = turn.memory, rendered(state.entries)
         written = [item for item in turn.compactions if item.status == "ended"]
         if len(written) < len(turn.compactions):
             return Prepared("write", turn.compactions[-1].plan.upto)
@@ -173,7 +178,18 @@ class Preparation:
             return True
         return self._router.knows(checkpoint.owner) and self._router.model(route).group == checkpoint.owner_group
 
+    @property
+    def _instructions(self) -> str:
+        """What the running turn's models are told: the agent's words, and what the session remembered when it began."""
+        return "\n\n".join(filter(None, (self._agent.prompt, self._remembered[1])))
+
     # --------------------------------------------------------------------------------------------------------------- sizes
+
+    def tokens(self, checkpoint: Checkpoint) -> int:
+        """About how many tokens the messages have that models see now."""
+        route = self.route(checkpoint)
+        estimate = self._estimate(route)
+        return estimate.tokens(self._context.sizes(estimate, self._group(checkpoint, route), checkpoint.private_from)[-1])
 
     def _group(self, checkpoint: Checkpoint, route: str) -> str | None:
         """Whose private parts a route may be sent."""
@@ -187,11 +203,12 @@ class Preparation:
 
     def _size(self, checkpoint: Checkpoint, route: str, shown: Shown, *, writes: bool = False) -> _Sized:
         estimate, window = self._estimate(route), self._router.window(route)
-        if (route, writes) not in self._around:
+        key = (route, writes, self._remembered[0])
+        if key not in self._around:
             tools = (NOTES_SPEC,) if writes else self._agent.specs
-            said = self._agent.prompt + (self._compaction.guidance if writes else "")
-            self._around[route, writes] = estimate.around(said, tools)
-        around = self._around[route, writes]
+            said = self._instructions + (self._compaction.guidance if writes else "")
+            self._around[key] = estimate.around(said, tools)
+        around = self._around[key]
         sizes = self._context.sizes(estimate, self._group(checkpoint, route), checkpoint.private_from, shown)
         tokens = estimate.tokens(around + sizes[-1])
         return _Sized(tokens, estimate.tokens(around), window or DEFAULT_WINDOW, window is not None)
@@ -267,10 +284,11 @@ class Preparation:
             upto=upto,
             notes=written[-1].receipt if written else 0,
             additions=guidance,
+            memory=turn.memory,
         )
         visible = self._context.view(self._group(checkpoint, writer), checkpoint.private_from, shown, stop)
         request = ModelRequest(
-            instructions=self._agent.prompt,
+            instructions=self._instructions,
             messages=[*visible, Message(role="user", parts=(Text(self._compaction.guidance),))],
             tools=(NOTES_SPEC,),
             settings=self._writing,
@@ -337,6 +355,7 @@ class Preparation:
             tools=tools,
             settings=settings,
             additions=additions,
+            memory=batch.draft.turn.memory,
         )
 
     def request(self, batch: Batch, shown: Shown | None = None) -> ModelRequest:
@@ -344,7 +363,7 @@ class Preparation:
         agent, checkpoint = self._agent, batch.checkpoint
         route = self.route(checkpoint)
         return ModelRequest(
-            instructions=agent.prompt,
+            instructions=self._instructions,
             messages=self._context.view(self._group(checkpoint, route), checkpoint.private_from, shown),
             tools=agent.specs,
             settings=agent.settings,

@@ -15,6 +15,7 @@ from ..core.context import notes_in
 from ..core.entries import (
     EffectSettled,
     Entry,
+    ExtensionSet,
     MessageAdded,
     NoteAdded,
     OperationEnded,
@@ -27,6 +28,7 @@ from ..core.entries import (
 )
 from ..core.errors import InvalidSpan, NothingChanged, SessionBusy
 from ..core.journal import open_entry
+from ..core.memory import MEMORY, STATE
 from ..core.messages import Part, StoredPart, text_of
 from ..core.records import Failure
 from ..core.redaction import aside, redacted_row, without_content, without_quote
@@ -81,9 +83,9 @@ class Redaction(Transcripts):
         """Remove the content of messages, by their positions, and of journal entries, by their seqs, for good. One commit.
 
         It follows what belongs to them: receipts, results that came later and what was told of them, edited arguments, content that was set
-        aside, the session's title if it was made of a message. Readers see a `RedactedPart` in its place, in every fork and at every
-        revision; calls and responses stay together, revisions stay what they are, and the chain still verifies. The file of an SQLite store
-        holds none of it any more after ``store.vacuum()``.
+        aside, the session's title if it was made of a message, and what the session learned since. Readers see a `RedactedPart` in its
+        place, in every fork and at every revision; calls and responses stay together, revisions stay what they are, and the chain still
+        verifies. The file of an SQLite store holds none of it any more after ``store.vacuum()``.
 
         Raises, and changes nothing: `SessionBusy` while a turn runs; `InvalidSpan` for what isn't there or holds no content;
         `NothingChanged` if nothing is left to remove; `SubmissionConflict`, `SessionHalted`, `SessionNotFound`. Archived sessions can be
@@ -144,6 +146,7 @@ class Redaction(Transcripts):
         said = [entry for entry in found.values() if isinstance(entry, MessageAdded)]
         operations = await self._follow(head, found)
         notes = await self._notes(head, checkpoint, found)
+        memory = await self._memory(head, checkpoint, found)
         title = await self._title(head, checkpoint, found)
         quoting = await self._quoting(head, {entry.seq for entry in said})
         rows = [redacted_row(entry, without_quote(entry)) for entry in quoting if entry.seq not in found]
@@ -158,7 +161,7 @@ class Redaction(Transcripts):
             raise NothingChanged(f"there is nothing to remove here: {where}", hint="nothing was written", unreachable=tuple(unreachable))
         blobs = set().union(*(aside(entry) for entry in found.values()))
         rows.sort(key=lambda row: row.seq)
-        batch.apply(Redact(command=command, rows=tuple(rows), title=title, context=notes, at=command.at))
+        batch.apply(Redact(command=command, rows=tuple(rows), title=title, context=notes, memory=memory, at=command.at))
         batch.redacted = tuple(row.seq for row in rows)
         batch.erased = tuple(sorted(blobs))
         for row in await self._runtime.store.inbox(head.row.no):
@@ -226,6 +229,21 @@ class Redaction(Transcripts):
         base = checkpoint.compacted.base if checkpoint.compacted is not None else 0
         change = await self._own(head, base) if base else None
         return isinstance(change, PrefixChanged) and change.summary in found
+
+    async def _memory(self, head: Loaded, checkpoint: Checkpoint, found: dict[int, Entry]) -> bool:
+        """Add what the session learned since, which may have come of what goes; returns whether it still remembers any of that."""
+        seq = checkpoint.extensions.get(MEMORY, {}).get(STATE, 0)
+        after = min(found, default=head.row.version)
+        while rows := await self._runtime.store.entries(head.row.no, after=after, kinds=(ExtensionSet.kind,), limit=PAGE):
+            after = rows[-1].seq
+            for row in rows:
+                entry = open_entry(row) if row.body is not None else None
+                if isinstance(entry, ExtensionSet) and entry.extension == MEMORY:
+                    receipt = await self._own(head, entry.seq - 1)
+                    found.setdefault(entry.seq, entry)
+                    if isinstance(receipt, OperationEnded):
+                        found.setdefault(receipt.seq, receipt)
+        return seq in found
 
     async def _quoting(self, head: Loaded, quoted: set[int]) -> list[MessageAdded]:
         """The messages that reply to others and quote them."""

@@ -17,6 +17,7 @@ from ..core.commands import Compact, PostMessage, ReportResult, RunCommand, Sele
 from ..core.entries import OperationStarted, TurnEnding
 from ..core.errors import DefinitionChanged, LimitExceeded, MiddlewareError, MissingRoute, StoreCorrupt
 from ..core.journal import open_entry
+from ..core.messages import Message
 from ..core.phase import phase, reviewing
 from ..core.records import Failure, RequestRecord
 from ..core.reports import (
@@ -45,6 +46,7 @@ from .hooks import Additions, Fault, Hooks, Said
 from .known import Known
 from .perform import Performer
 from .prepare import Preparation, Prepared, content
+from .remembering import Remembering
 from .steps import Steps
 from .work import Work
 
@@ -81,6 +83,7 @@ class Turns:
         self.definition = describe(agent)
         self.described = content(canonical.encode(self.definition))
         self.preparation = Preparation(agent, router, known.context, known.ledger, known.session_id, self.keep)
+        self.remembering = Remembering(agent, known.context, known.ledger, known.session_id, self.keep)
         self.given_route: str | None = None
         self.starting: Said | None = None
         self.faults: list[Fault] = []
@@ -138,6 +141,8 @@ class Turns:
             batch.blobs.update({blob.digest: blob for blob in blobs})
             if isinstance(report, AttemptEnded) and not self._router.knows(batch.checkpoint.owner):
                 report = msgspec.structs.replace(report, estranged=True)
+            if isinstance(report, AttemptEnded):
+                report = await self.remembering.informed(batch, report)
             batch.apply(report)
         for row in self._known.rows:
             if row.submission_id in self.unfit:
@@ -266,7 +271,7 @@ class Turns:
                 if not await self._calls.start(batch, self._known.ledger, fence):
                     return
             elif where == "model" and turn is not None and not self.stopping:
-                open_calls = [item for item in (*turn.compactions, turn.model) if item is not None]
+                open_calls = [item for item in (*turn.compactions, turn.extraction, turn.model) if item is not None]
                 if any(item.status == "started" or item.not_before > batch.now for item in open_calls):
                     return
                 await self._known.sync(batch)
@@ -286,8 +291,9 @@ class Turns:
         if turn is None or turn.ending or self._hooks.about(turn.id):
             # What the agent's own code is asked about now is not to change under it; steers come right after.
             return True
-        running = turn.model
-        if phase(batch.checkpoint) not in ("model", "completing") or (running is not None and running.status == "started"):
+        if phase(batch.checkpoint) not in ("model", "completing"):
+            return True
+        if any(item is not None and item.status == "started" for item in (turn.model, turn.extraction)):
             return True
         where = (turn.id, turn.step)
         if self._steered[:2] == where and self._steered[2] >= INBOX_RETRIES:
@@ -378,7 +384,9 @@ class Turns:
             return await self._end(batch, turn)
         if self._hooks.has("stop"):
             key = ("stop", turn.id, turn.step, turn.output)
-            said = self._hooks.ask(key, partial(self._hooks.stop, batch.checkpoint, self._known.context.answer_since(turn.began)))
+            said = self._hooks.ask(
+                key, partial(self._hooks.stop, batch.checkpoint, self._known.context.answer_since(turn.began), self._said_in(turn))
+            )
             if said is None:
                 return False
             if said.fault is not None:
@@ -397,7 +405,9 @@ class Turns:
         ending = await self._known.ledger.entry(turn.ending, batch)
         assert isinstance(ending, TurnEnding)
         if self._hooks.has("turn_end"):
-            said = self._hooks.ask(("turn_end", turn.id, turn.ending), partial(self._hooks.end_turn, batch.checkpoint, ending))
+            said = self._hooks.ask(
+                ("turn_end", turn.id, turn.ending), partial(self._hooks.end_turn, batch.checkpoint, ending, self._said_in(turn))
+            )
             if said is None:
                 return False
             fault = said.fault
@@ -412,6 +422,9 @@ class Turns:
                 self.faults.append(fault)
         batch.apply(EndTurn(ending=ending, at=batch.now))
         return True
+
+    def _said_in(self, turn: Turn) -> tuple[Message, ...]:
+        return self._known.context.since(turn.began)
 
     async def _review(self, batch: Batch) -> bool:
         """Tell the model the results of its calls, as the agent's own code leaves them. False: it has not seen them yet."""
@@ -447,6 +460,7 @@ class Turns:
             limits=self._agent.limits,
             archive=self._agent.archive or 0,
             holds=self._agent.holds,
+            memory=self._agent.session_memory is not None,
             at=now,
         )
 
@@ -458,11 +472,22 @@ class Turns:
         if not checkpoint.route and (checkpoint.turns or checkpoint.turn is not None):
             raise MissingRoute("saved session has no model route", hint="give route=, or select one with sessions.select_route(…)")
         self._router.model(self.preparation.route(checkpoint))
+        if self._agent.session_memory is not None and self._agent.session_memory.route is not None:
+            self._router.model(self._agent.session_memory.route)
 
     # ------------------------------------------------------------------------------------------------------------------ the next model call
 
     async def _prepare(self, batch: Batch, fence: int) -> bool:
         """Decide the next thing on the way to the step's model call. False: what somebody is to say is not known yet."""
+        if self.remembering.matters(batch):
+            route, tokens = self.preparation.route(batch.checkpoint), self.preparation.tokens(batch.checkpoint)
+            match await self.remembering.prepare(batch, fence, route, tokens):
+                case "kept":
+                    # What was learned is a fact, and on disk, before the turn goes on.
+                    return False
+                case "asks":
+                    self._work.requests = self.remembering.asked
+                    return True
         prepared = await self.preparation.prepare(batch)
         match prepared.then:
             case "write":

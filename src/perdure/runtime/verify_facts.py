@@ -69,7 +69,10 @@ from ..core.entries import (
     TurnEnding,
     TurnStarted,
 )
+from ..core.errors import StoreCorrupt
 from ..core.evolve import is_archived
+from ..core.memory import MEMORY, STATE
+from ..core.memory import decode as decode_memory
 from ..core.messages import Text, ToolCallResponse, digest_of, measured, part_digest, visible
 from ..core.records import MODEL_KINDS, RequestRecord
 from ..core.redaction import is_redacted
@@ -134,6 +137,8 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
             yield "a session is halted that is halted"
         case TurnStarted() if turn is not None:
             yield f"a turn begins inside the turn {turn.id}"
+        case TurnStarted() if entry.memory not in (0, before.extensions.get(MEMORY, {}).get(STATE, 0)):
+            yield f"entry {entry.memory} is not what the session remembered"
         case MessageAdded():
             yield from _message(turn, entry, receipts)
         case OperationPlanned() | OperationStarted() | OperationEnded() | RequestOpened() | RequestClosed() | TurnEnded() if turn is None:
@@ -152,6 +157,8 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
                 yield "no turn could go on with it"
         case ExtensionSet(dropped=True) if entry.key not in before.extensions.get(entry.extension, {}):
             yield f"{entry.extension!r} drops {entry.key!r}, which it doesn't keep"
+        case ExtensionSet(dropped=False) if entry.extension == MEMORY and not redacted:
+            yield from _remembered(before, entry)
         case TurnEnding() if turn is None or turn.id != entry.turn or turn.ending:
             yield f"the turn {entry.turn} can't be ending"
         case OperationStarted() if turn is not None:
@@ -239,6 +246,10 @@ def _started(before: Checkpoint, turn: Turn, entry: OperationStarted) -> Iterato
         candidate = turn.candidate.receipt if turn.candidate is not None else 0
         if request.candidate != (candidate if plan.kind == "repair" else 0) or (plan.kind == "repair" and not candidate):
             yield "the request is not about the answer that waits"
+        if (request.since is None) != (plan.kind != "memory"):
+            yield "only a search for something to remember begins at a message"
+        if plan.kind != "memory" and request.memory != turn.memory:
+            yield "the request tells of another memory than its turn"
         facts = {name: getattr(request, name) for name in RequestRecord.__struct_fields__ if name != "digest"}
         if RequestRecord.of(**facts) != request or plan.arguments != request.digest:
             yield "the request's digest is not that of its parts"
@@ -280,6 +291,18 @@ def _compacted(before: Checkpoint, turn: Turn | None, entry: PrefixChanged) -> I
     places = [place for kept in entry.kept for place in kept]
     if places != sorted(set(places)) or (places and places[-1] > entry.upto):
         yield "what it keeps is not what it summarises"
+
+
+def _remembered(before: Checkpoint, entry: ExtensionSet) -> Iterator[str]:
+    try:
+        state = decode_memory(entry.value)
+    except StoreCorrupt as error:
+        yield error.message
+        return
+    if entry.key != STATE or (before.turn is None and state.entries):
+        yield "nobody looked for what the session remembers"
+    if not 0 <= state.upto <= before.messages:
+        yield f"it covers {state.upto} messages, of {before.messages}"
 
 
 def _opened(turn: Turn, operation: Operation | None, entry: RequestOpened) -> Iterator[str]:

@@ -105,15 +105,21 @@ class World:
         self._reached.setdefault(name, asyncio.Event()).set()
 
     def model(
-        self, steps: list[Step], *, name: str = "scripted", notes: Step = "What was said so far.", window: int | None = None
+        self,
+        steps: list[Step],
+        *,
+        name: str = "scripted",
+        notes: Step = "What was said so far.",
+        memory: Step = "[]",
+        window: int | None = None,
     ) -> FunctionModel:
         """A model that plays a script, as `ScriptedModel` does, and can be killed before it answers and in the middle of the stream."""
 
         async def play(request: ModelRequest) -> AsyncIterator[Delta | Reply | str]:
-            writes = request.purpose == "notes"
-            position = "notes" if writes else str(request.answers)
+            aside: dict[str, Step] = {"notes": saved(notes), "memory": memory}
+            position = request.purpose if request.purpose in aside else str(request.answers)
             await self.point("model", position, "before")
-            step: Any = saved(notes) if writes else steps[request.answers]
+            step: Any = aside[request.purpose] if request.purpose in aside else steps[request.answers]
             if isinstance(step, Exception):
                 raise step
             if not isinstance(step, Reply | str):

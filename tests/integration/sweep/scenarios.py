@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import json
 import re
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from perdure import (
@@ -27,6 +31,7 @@ from perdure import (
     Rewrite,
     Router,
     SessionArchived,
+    SessionMemory,
     SessionNotFound,
     Text,
     ToolCall,
@@ -1070,6 +1075,87 @@ def outside(effect: Any) -> Scenario:
     return Scenario(name=f"{effect} work of a hook", agent=agent, script=one_question, expect=expect)
 
 
+WORKSPACES = tempfile.TemporaryDirectory(prefix="perdure-memory-")
+atexit.register(WORKSPACES.cleanup)
+
+FOUND = """Here they are:
+[
+  {"category": "Key_Fact", "content": "The order A-1 is late", "importance": 4},
+  {"category": "decision", "content": "Refund it", "importance": 12},
+  {"category": "key_fact", "content": "the ORDER  a-1 is late", "importance": 9}
+]"""
+
+EXPORT = {
+    "entries": [
+        {"category": "key_fact", "content": "The order A-1 is late", "importance": 9, "source_cycle": 3},
+        {"category": "decision", "content": "Refund it", "importance": 10, "source_cycle": 3},
+    ],
+    "last_extracted_message_index": 4,
+    "initialized": True,
+}
+
+
+def remembers() -> Scenario:
+    """Three extractions in two turns: what one turn learned stands in the next one's instructions, and in the file, once."""
+
+    def agent(world: World) -> Agent:
+        if "workspace" not in world.memory:
+            world.memory["workspace"] = tempfile.mkdtemp(dir=WORKSPACES.name)
+        memory = SessionMemory(workspace=world.memory["workspace"], min_tokens=1, min_text_messages=1)
+
+        def told(request: ModelRequest) -> Reply:
+            return says(f"I know: {request.instructions}")
+
+        steps = [asks(call("charge", cents=5)), told, told]
+        model = world.model(steps, memory=Reply(FOUND, usage=USAGE))
+        return Agent("a", model=model, tools=[charging(world)], memory=memory)
+
+    async def script(life: Life) -> None:
+        await life.run("Please.", submission="m1")
+        await life.run("And what do you know?", submission="m2")
+        file = Path(life.world.memory["workspace"], ".memory/session/s/session_memory.json")
+        document = json.loads(file.read_text())
+        assert document.pop("tokens_at_last_extraction") > 0
+        assert document == EXPORT
+
+    return Scenario(name="session memory", agent=agent, script=script)
+
+
+def remembers_nothing() -> Scenario:
+    """Prose instead of facts: the turn goes on, and the next one is told nothing."""
+
+    def agent(world: World) -> Agent:
+        steps: list[Any] = [says("One."), lambda request: says(f"I know: {request.instructions}")]
+        model = world.model(steps, memory=Reply("There is nothing to say about this.", usage=USAGE))
+        return Agent("a", model=model, memory=SessionMemory(min_tokens=1, min_text_messages=1))
+
+    async def script(life: Life) -> None:
+        await life.run("Please.", submission="m1")
+        await life.run("Again.", submission="m2")
+
+    return Scenario(name="session memory of prose", agent=agent, script=script, commits=8)
+
+
+def interrupted_while_remembering() -> Scenario:
+    """Somebody stops the turn while what to remember is looked for."""
+
+    def agent(world: World) -> Agent:
+        async def looks(request: ModelRequest) -> Reply:
+            world.reached("looking")
+            if not world.memory.get("sent"):
+                await world.until("never")
+            return Reply("[]", usage=USAGE)
+
+        return Agent("a", model=world.model([says("unused")], memory=looks), memory=SessionMemory(min_tokens=1, min_text_messages=1))
+
+    async def stops(life: Life) -> None:
+        await life.world.until("looking")
+        with suppress(SessionNotFound):
+            await life.runtime.sessions.interrupt("s", reason="enough", submission="i1")
+
+    return Scenario(name="interrupted while remembering", agent=agent, script=one_question, actors={"person": stops})
+
+
 ALL: tuple[Callable[[], Scenario], ...] = (
     plain,
     lambda: three_steps("external"),
@@ -1128,4 +1214,7 @@ ALL: tuple[Callable[[], Scenario], ...] = (
     compaction_in_a_turn,
     compaction_bit_by_bit,
     compacted_by_hand,
+    remembers,
+    remembers_nothing,
+    interrupted_while_remembering,
 )

@@ -25,6 +25,7 @@ from perdure.core.reports import (
     CompactionAccepted,
     CompactionPrepared,
     Finish,
+    MemoryPrepared,
     PlannedCall,
     Reconciled,
     RepairPrepared,
@@ -145,6 +146,17 @@ class Story:
         running = turn.repair
         assert running is not None
         return AttemptEnded(operation=running.id, attempt=running.attempt, status=status, parts=parts, at=self.now(), **facts)
+
+    def memory_asked(self, digest: str = "memory", upto: int = 1) -> MemoryPrepared:
+        return MemoryPrepared(request=request(digest), upto=upto, tokens=30, fence=self.fence, at=self.now())
+
+    def memory_ends(self, *parts: Part, status: Any = "succeeded", **facts: Any) -> AttemptEnded:
+        turn = self.checkpoint.turn
+        assert turn is not None
+        running = turn.extraction
+        assert running is not None
+        report = {"attempt": running.attempt, "at": self.now()} | facts
+        return AttemptEnded(operation=running.id, status=status, parts=parts, **report)
 
     def plans(self, *calls: PlannedCall) -> list[Entry]:
         return self.do(CallsPlanned(calls=calls, fence=self.fence, at=self.now()))
@@ -294,6 +306,20 @@ def noted() -> Story:
     """Notes were written, and nothing has accepted them yet."""
     story = writing()
     story.do(story.notes_end(saved("notes")))
+    return story
+
+
+def looking() -> Story:
+    """What to remember is looked for, before the first model call."""
+    story = before_model()
+    story.do(story.memory_asked())
+    return story
+
+
+def looked() -> Story:
+    """What to remember was found."""
+    story = looking()
+    story.do(story.memory_ends(Text(content='[{"category": "key_fact", "content": "It rains.", "importance": 3}]')))
     return story
 
 

@@ -92,6 +92,15 @@ ROWS = [
         ["operation_ended t2.0.0#1 uncertain (restart)", ABORTED, "recovered t2 fence 2 t2.0.0#1=uncertain"], "idle", []),
     Row("model call between attempts", story.backing_off, CONTINUE, ["recovered t2 fence 2"], "model", []),
     Row("model call between attempts", story.backing_off, STOP, ["recovered t2 fence 2"], "model", []),
+    Row("search for what to remember", story.looking, CONTINUE, [LOST_MODEL, "recovered t2 fence 2 t2.0.0#1=uncertain"], "model", []),
+    Row("search for what to remember", story.looking, STOP,
+        ["operation_ended t2.0.0#1 uncertain (restart)", ABORTED, "recovered t2 fence 2 t2.0.0#1=uncertain"], "idle", []),
+    Row("turn that has learned something", story.looked, CONTINUE, ["recovered t2 fence 2"], "model", []),
+    Row("turn that has learned something", story.looked, STOP, ["recovered t2 fence 2"], "model", []),
+    Row("notes", story.writing, CONTINUE,
+        ["operation_ended t8.0.0#1 uncertain… (restart)", "recovered t8 fence 2 t8.0.0#1=uncertain"], "model", []),
+    Row("notes", story.writing, STOP,
+        ["operation_ended t8.0.0#1 uncertain (restart)", "turn_aborted t8", "recovered t8 fence 2 t8.0.0#1=uncertain"], "idle", []),
     Row("turn before its first model call", story.before_model, CONTINUE, ["recovered t2 fence 2"], "model", []),
     Row("turn before its first model call", story.before_model, STOP, ["recovered t2 fence 2"], "model", []),
 
@@ -182,6 +191,18 @@ def test_a_takeover_settles_what_was_in_flight(row: Row) -> None:
     assert given.phase == row.next
     assert [f"{item.id} {item.status}" for item in due(given.checkpoint)] == row.due
     assert given.folds()
+
+
+@pytest.mark.parametrize(
+    ("given", "receipts"),
+    [(story.model, ()), (story.looked, (5,)), (story.tools, (5,)), (_one_done_one_running, (5, 9)), (story.completing, ())],
+)
+def test_a_takeover_names_the_receipts_of_the_step_that_stand(given: Callable[[], Story], receipts: tuple[int, ...]) -> None:
+    told = given()
+
+    recovered = [entry for entry in told.do(told.claim()) if isinstance(entry, Recovered)]
+
+    assert [entry.receipts for entry in recovered] == [receipts]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=_name)

@@ -68,6 +68,7 @@ from perdure.core.reports import (
     Finish,
     Guarded,
     Guidance,
+    MemoryPrepared,
     OutputAccepted,
     OutputRefused,
     Promote,
@@ -339,6 +340,23 @@ def wished() -> Story:
 def writer_backs_off() -> Story:
     told = story.writing()
     told.do(told.notes_end(status="failed", failure=Failure(code="down"), retryable=True))
+    return told
+
+
+def search_backs_off() -> Story:
+    told = story.looking()
+    told.do(told.memory_ends(status="failed", failure=Failure(code="down"), retryable=True))
+    return told
+
+
+def without_tokens() -> Story:
+    """A second step for which the turn has no tokens left."""
+    told = Story()
+    told.says(limits=Limits(tokens=10))
+    told.steps()
+    told.model_ends(call())
+    told.plans(planned(call(), "pure"))
+    told.tool_ends("t2.0.1")
     return told
 
 
@@ -681,6 +699,45 @@ cell(CompactionPrepared, "tools", "tools come first", story.tools, lambda s: s.n
 cell(CompactionPrepared, "waiting", "requests come first", story.waiting, lambda s: s.notes_asked(), IMPOSSIBLE)
 cell(CompactionPrepared, "completing", "the model ended", story.completing, lambda s: s.notes_asked(), IMPOSSIBLE)
 
+cell(MemoryPrepared, "idle", "no turn", story.idle, lambda s: s.memory_asked(), IMPOSSIBLE)
+cell(MemoryPrepared, "model", "the search starts", story.before_model, lambda s: s.memory_asked(), ["operation_started t2.0.0#1"])
+cell(MemoryPrepared, "model", "it runs already", story.looking, lambda s: s.memory_asked("other"), NOTHING)
+cell(MemoryPrepared, "model", "the next attempt", search_backs_off, lambda s: s.memory_asked(), ["operation_started t2.0.0#2"])
+cell(MemoryPrepared, "model", "another request", search_backs_off, lambda s: s.memory_asked("other"),
+     ["operation_ended t2.0.0#0 cancelled (request_changed)", "operation_started t2.0.1#1"])
+cell(MemoryPrepared, "model", "once in a step", story.looked, lambda s: s.memory_asked("other"), NOTHING)
+cell(MemoryPrepared, "model", "not beyond a limit", without_tokens, lambda s: s.memory_asked(), ["turn_limited t2 tokens"])
+cell(MemoryPrepared, "tools", "tools come first", story.tools, lambda s: s.memory_asked(), IMPOSSIBLE)
+cell(MemoryPrepared, "waiting", "requests come first", story.waiting, lambda s: s.memory_asked(), IMPOSSIBLE)
+cell(MemoryPrepared, "completing", "the model ended", story.completing, lambda s: s.memory_asked(), IMPOSSIBLE)
+cell(StepPrepared, "model", "behind what was learned", story.looked, prepare(), ["operation_started t2.0.1#1"])
+cell(Accept, "model", "a steer waits while what to remember is looked for", story.looking, accept("steer"), NOTHING)
+cell(Accept, "model", "a steer joins once it was found", story.looked, accept("steer"), ["message user steer"])
+
+cell(AttemptEnded, "model", "a fact is found", story.looking,
+     lambda s: s.memory_ends(Text(content='[{"content": "It rains."}]')),
+     ["operation_ended t2.0.0#1 succeeded", "extension_set memory.state"])
+cell(AttemptEnded, "model", "nothing of use is found", story.looking, lambda s: s.memory_ends(Text(content="None.")),
+     ["operation_ended t2.0.0#1 failed (session_memory_output_invalid)", "extension_set memory.state"])
+cell(AttemptEnded, "model", "the search fails, and its turn goes on", story.looking,
+     lambda s: s.memory_ends(status="failed", failure=Failure(code="no")),
+     ["operation_ended t2.0.0#1 failed (no)", "extension_set memory.state"])
+cell(AttemptEnded, "model", "the search is tried again", story.looking,
+     lambda s: s.memory_ends(status="failed", failure=Failure(code="busy"), retryable=True), ["operation_ended t2.0.0#1 failed… (busy)"])
+cell(AttemptEnded, "model", "the search was cut off, and goes on elsewhere", story.looking,
+     lambda s: s.memory_ends(status="cancelled", failure=Failure(code="shutdown"), final=False),
+     ["operation_ended t2.0.0#1 cancelled… (shutdown)"])
+cell(AttemptEnded, "model", "the agent keeps no memory any more", search_backs_off,
+     lambda s: s.memory_ends(status="cancelled", attempt=0, failure=Failure(code="forgotten")),
+     ["operation_ended t2.0.0#0 cancelled (forgotten)"])
+cell(Interrupt, "model", "what to remember is looked for", story.looking, interrupt(),
+     ["operation_ended t2.0.0#1 cancelled (interrupted)", "turn_aborted t2"])
+cell(Claimed, "model", "what to remember was looked for", story.looking, lambda s: s.claim(),
+     ["operation_ended t2.0.0#1 uncertain… (restart)", "recovered t2 fence 2 t2.0.0#1=uncertain"])
+cell(Claimed, "model", "and the turn is to stop", story.looking, lambda s: s.claim(on_restart="stop"),
+     ["operation_ended t2.0.0#1 uncertain (restart)", "turn_aborted t2", "recovered t2 fence 2 t2.0.0#1=uncertain"])
+cell(Claimed, "model", "what was learned stands", story.looked, lambda s: s.claim(), ["recovered t2 fence 2"])
+
 cell(CompactionAccepted, "idle", "no turn", story.idle, lambda s: s.notes_accepted(), IMPOSSIBLE)
 cell(CompactionAccepted, "model", "models see them from now on", story.noted, lambda s: s.notes_accepted(),
      ["prefix_changed epoch 1 private_from 0"])
@@ -956,6 +1013,7 @@ for command, when in {
     Guarded: lambda s: Guarded(operation="t2.0.1", match=EffectMatch(operation="t2.0.1", seq=8, state="uncertain"), reason="", deadline=0,
                                at=s.now()),
     StepPrepared: lambda s: StepPrepared(request=story.request(), fence=1, at=s.now()),
+    MemoryPrepared: lambda s: s.memory_asked(),
     CompactionPrepared: lambda s: s.notes_asked(), CompactionAccepted: lambda s: s.notes_accepted(),
     EndEarly: lambda s: EndEarly(reason="", at=s.now()),
     OutputAccepted: accepted, OutputRefused: refused, RepairPrepared: lambda s: s.repair_asked(),

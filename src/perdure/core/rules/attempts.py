@@ -12,7 +12,7 @@ from ..errors import StaleRequest
 from ..messages import ToolCallResponse, digest_of, part_digest, visible
 from ..records import Failure
 from ..reports import AttemptEnded, Reconciled, Report
-from . import compaction, output
+from . import compaction, memory, output
 from .endings import (
     CRASH_LOOP,
     NOT_EXECUTED,
@@ -57,6 +57,8 @@ def end_attempt(draft: Draft, command: AttemptEnded) -> None:
         compaction.end_attempt(draft, operation, command, _retry_at(operation, command))
     elif operation.plan.kind == "repair":
         output.end_attempt(draft, operation, command, _retry_at(operation, command))
+    elif operation.plan.kind == "memory":
+        memory.end_attempt(draft, operation, command, _retry_at(operation, command))
     else:
         _end_tool_attempt(draft, operation, command)
 

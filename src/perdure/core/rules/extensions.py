@@ -21,6 +21,7 @@ from ..entries import (
 )
 from ..errors import LimitExceeded
 from ..ids import once_key, rejected_digest
+from ..memory import MEMORY
 from ..phase import reviewing
 from ..reports import BeginStep, CommandDone, Continue, EndTurn, Extend, Reject, ResultsReviewed, StopTurn
 from .endings import abort, close_steps, end_turn, tell_results
@@ -44,7 +45,7 @@ def _check_room(draft: Draft, command: Extend) -> None:
     once = {*draft.checkpoint.once} | {once_key(item.extension, item.once) for item in command.guidance if item.once}
     if len(once) > ONCE_LIMIT:
         raise LimitExceeded(f"{ONCE_LIMIT} keys of guidance that is given once are remembered", hint="use fewer keys", limit="once")
-    kept = {(name, key) for name, values in draft.checkpoint.extensions.items() for key in values}
+    kept = {(name, key) for name, values in draft.checkpoint.extensions.items() for key in values if name != MEMORY}
     for item in command.settings:
         kept = kept - {(item.extension, item.key)} if item.dropped else kept | {(item.extension, item.key)}
     if len(kept) > EXTENSION_KEYS_LIMIT:

@@ -71,6 +71,7 @@ def redact(draft: Draft, command: Redact) -> None:
         entries=asked.entries,
         title=command.title,
         context=command.context,
+        memory=command.memory,
         reason=asked.reason,
         actor=asked.actor,
         submission=asked.submission,

@@ -19,9 +19,10 @@ from ..entries import (
 from ..errors import SubmissionRejected
 from ..finishing import NOT_FINISHED
 from ..ids import request_id
+from ..memory import MEMORY, STATE
 from ..messages import digest_of, part_digest, visible
 from ..records import Failure, Plan
-from ..reports import Accept, CompactionPrepared, Fail, Finish, Redefined, RepairPrepared, StepPrepared
+from ..reports import Accept, CompactionPrepared, Fail, Finish, MemoryPrepared, Redefined, RepairPrepared, StepPrepared
 from .endings import UNKNOWN_LIVE, abort, end_turn, fail_turn
 
 
@@ -51,13 +52,17 @@ def begin_turn(draft: Draft, command: Accept, *, rejected: str = "") -> None:
         rejected=rejected,
         finish=command.finish,
         repairs=command.repairs,
+        memory=draft.checkpoint.extensions.get(MEMORY, {}).get(STATE, 0) if command.memory else 0,
     )
     draft.write(started, command.at)
 
 
 def steer(draft: Draft, command: Accept) -> None:
-    """Joins between model calls, and beats the turn's end. What is being summarised doesn't change meanwhile."""
+    """Joins between model calls, and beats the turn's end. What is being summarised or looked through doesn't change meanwhile."""
     post, turn, running = command.post, draft.turn, draft.turn.model
+    extraction = turn.extraction
+    if extraction is not None and extraction.status == "started":
+        return
     if not isinstance(post, PostMessage) or post.deliver != "steer":
         return
     if post.turn not in ("", turn.id):
@@ -96,7 +101,11 @@ def prepare_step(draft: Draft, command: StepPrepared) -> None:
 
 
 def ask_model(
-    draft: Draft, command: StepPrepared | CompactionPrepared | RepairPrepared, running: Operation | None, plan: Plan, changed: str
+    draft: Draft,
+    command: StepPrepared | CompactionPrepared | RepairPrepared | MemoryPrepared,
+    running: Operation | None,
+    plan: Plan,
+    changed: str,
 ) -> None:
     """Start an attempt: of the operation that was ``running`` if it asked the same, else of a new one, within the turn's limits."""
     request, at = command.request, command.at

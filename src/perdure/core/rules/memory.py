@@ -1,0 +1,67 @@
+"""What a session remembers is looked for by a model call of its own, and kept with that call's receipt."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from ..checkpoint import Operation
+from ..draft import Draft
+from ..entries import ExtensionSet, OperationEnded
+from ..memory import MEMORY, STATE, MemoryState, learn
+from ..messages import digest_of, part_digest, visible
+from ..records import Failure, Plan
+from ..reports import AttemptEnded, MemoryPrepared
+from .turns import ask_model
+
+INVALID = "session_memory_output_invalid"
+"""The code of an extraction whose output can't be used; the message is the reason, and repeats nothing of the output."""
+
+
+def prepare(draft: Draft, command: MemoryPrepared) -> None:
+    """Look through what was said: another attempt where the same was asked for before."""
+    request = command.request
+    running = draft.turn.extraction
+    plan = Plan(kind="memory", name=request.route, arguments=request.digest, upto=command.upto, tokens=command.tokens)
+    if running is not None and running.status == "ended":
+        # Once in a step: what it came to stands.
+        return
+    ask_model(draft, command, running, plan, "what is to be looked through changed before it was asked for again")
+
+
+def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry_at: int | None) -> None:
+    """The receipt of an attempt, and what the session remembers now, together. Nothing that goes wrong here ends the turn."""
+    ended = OperationEnded(
+        operation=operation.id,
+        attempt=command.attempt,
+        status=command.status,
+        finish=command.finish,
+        usage=command.usage,
+        model=command.model,
+        failure=command.failure,
+        parts=command.parts,
+        group=command.group if command.status == "succeeded" else "",
+    )
+    before, plan = command.remembered, operation.plan
+    if command.status == "succeeded":
+        learned = learn(before, command.parts, upto=plan.upto, base=draft.checkpoint.transcript.base, tokens=plan.tokens)
+        if learned.problem:
+            draft.write(
+                replace(ended, status="failed", parts=(), group="", failure=Failure(code=INVALID, message=learned.problem)), command.at
+            )
+        else:
+            draft.write(replace(ended, digest=digest_of("assistant", map(part_digest, visible(command.parts)))), command.at)
+        _keep(draft, learned.state, command.at)
+    elif command.status == "failed" and retry_at is not None:
+        draft.write(replace(ended, final=False, retry_at=retry_at), command.at)
+    elif command.status == "failed":
+        # Nothing is covered; once the context has grown again, the next extraction looks through the same messages too.
+        draft.write(ended, command.at)
+        state = before.state
+        _keep(draft, replace(state, tokens=plan.tokens, extractions=state.extractions + 1), command.at)
+    else:
+        draft.write(replace(ended, final=command.final), command.at)
+
+
+def _keep(draft: Draft, state: MemoryState, at: int) -> None:
+    draft.write(ExtensionSet(extension=MEMORY, key=STATE, value=msgspec.to_builtins(state)), at)
