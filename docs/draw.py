@@ -76,6 +76,7 @@ RECORDS: tuple[type[msgspec.Struct], ...] = (
     messages.Quote,
     messages.Source,
     usage.Usage,
+    usage.Cost,
     usage.Totals,
 )
 """The values that stand inside entries."""

@@ -24,6 +24,7 @@ SUITES = (
     Suite("runtime", 60, ("tests/integration/runtime",)),
     Suite("interactive", 60, ("tests/integration/interactive",)),
     Suite("catalogue", 60, ("tests/integration/catalogue",)),
+    Suite("budgets", 60, ("tests/integration/budgets",)),
     Suite("media", 60, ("tests/integration/media",)),
     Suite("workspace tools", 60, ("tests/integration/tools",)),
     Suite("sweep", 120, ("tests/integration/sweep",)),

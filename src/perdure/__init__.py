@@ -115,8 +115,9 @@ from .core.errors import (
 )
 from .core.media import Media
 from .core.messages import Blob, Message, Part, Quote, Reasoning, RedactedPart, Source, Text, ToolCall, ToolCallResponse, Uri
+from .core.model_calls import ModelCall
 from .core.records import Decision, EffectClass, Failure, Identity, Limits
-from .core.usage import Totals, Usage
+from .core.usage import Cost, Spending, Totals, Usage
 from .models.base import Delta, Model, ModelOutput, ModelRequest, ModelSettings, ReasoningDelta, TextDelta, ToolSpec
 from .models.router import Router
 from .models.scripted import FunctionModel, Reply, ScriptedModel
@@ -169,6 +170,7 @@ __all__ = [
     "ContextTooLong",
     "Continue",
     "CoordinationError",
+    "Cost",
     "CutThroughCall",
     "Decision",
     "DefinitionChanged",
@@ -230,6 +232,7 @@ __all__ = [
     "MissingKey",
     "MissingRoute",
     "Model",
+    "ModelCall",
     "ModelOutput",
     "ModelRequest",
     "ModelSettings",
@@ -296,6 +299,7 @@ __all__ = [
     "SessionStuck",
     "Sessions",
     "Source",
+    "Spending",
     "StaleRequest",
     "State",
     "Stop",

@@ -30,7 +30,7 @@ from .records import (
     ResponseReference,
     Status,
 )
-from .usage import Totals, Usage
+from .usage import Cost, Totals, Usage
 
 __all__ = [
     "KINDS",
@@ -196,7 +196,8 @@ class OperationEnded(Entry, frozen=True, kw_only=True):
     ``parts`` is a model's answer, or the one response to a tool call. ``partial`` is text that was still being written.
     ``group`` is that of the route that answered; ``fallback`` is the route that the step goes on with instead. ``compact``: it goes on
     behind a compaction, since the provider found the request too long. ``archived``: models see
-    only an excerpt of the response, from its first appearance on.
+    only an excerpt of the response, from its first appearance on. ``cost`` is what a model call cost at the price of its day.
+    ``unsent``: it ended before anything was sent to a model.
     """
 
     kind = "operation_ended"
@@ -216,6 +217,8 @@ class OperationEnded(Entry, frozen=True, kw_only=True):
     fallback: str = ""
     compact: bool = False
     archived: bool = False
+    cost: Cost | None = None
+    unsent: bool = False
 
 
 class RequestOpened(Entry, tag_field="request", frozen=True, kw_only=True):

@@ -218,10 +218,9 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
     if turn is None or operation is None:
         return checkpoint
     if operation.plan.kind in MODEL_KINDS:
-        died = entry.failure is not None and entry.failure.code == "crash_loop"
-        if entry.attempt and (entry.usage is not None or entry.partial or entry.finish or entry.status != "failed" or died):
-            turn = replace(turn, usage=turn.usage.plus(entry.usage))
-            checkpoint = replace(checkpoint, usage=checkpoint.usage.plus(entry.usage))
+        if entry.attempt and not entry.unsent:
+            turn = replace(turn, usage=turn.usage.plus(entry.usage, entry.cost))
+            checkpoint = replace(checkpoint, usage=checkpoint.usage.plus(entry.usage, entry.cost))
         if operation.plan.kind == "compaction":
             if entry.final and entry.status != "succeeded":
                 left = tuple(item for item in turn.operations if item.id != operation.id)

@@ -30,6 +30,11 @@ def began(identity: str) -> int:
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else 0
 
 
+def turn_of(operation: str) -> str:
+    """The turn that an operation belongs to, by its id; empty for work outside of turns."""
+    return operation.split(".", 1)[0] if operation.startswith("t") else ""
+
+
 def once_key(extension: str, key: str) -> str:
     """What a session remembers of guidance that is given once."""
     return canonical.short_digest(extension, key)[:16]

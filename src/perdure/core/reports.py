@@ -12,7 +12,7 @@ from .memory import Remembered
 from .messages import Part
 from .records import EffectMatch, Failure, Finishing, Hold, Limits, Plan, RedactedRow, RequestRecord, Status
 from .transcript import Transcript
-from .usage import Usage
+from .usage import Cost, Usage
 
 __all__ = [
     "Accept",
@@ -98,7 +98,7 @@ class AttemptEnded(_Command, frozen=True, kw_only=True):
     ``retry_after`` (ms) is the provider's hint; ``retryable`` says that the same request may succeed later. ``fallback`` is the route that
     may answer instead once this one is given up; ``compact`` that a shorter request may do. ``estranged``: the route of the last accepted
     output is none any more, so this one got nothing that was private to it, of whatever group it is. ``remembered`` is what the session
-    remembers before an extraction ends.
+    remembers before an extraction ends. ``cost`` is a model call's, and ``unsent`` says that nothing was sent to a model.
     """
 
     operation: str
@@ -118,6 +118,8 @@ class AttemptEnded(_Command, frozen=True, kw_only=True):
     retryable: bool = False
     retry_after: int | None = None
     remembered: Remembered = Remembered()
+    cost: Cost | None = None
+    unsent: bool = False
 
 
 class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ from ..core.commands import Interrupt, PostMessage
 from ..core.entries import SessionChanged, TurnEnded, TurnEnding
 from ..core.errors import Fenced, LimitExceeded, SessionStuck, StoreCorrupt
 from ..core.memory import MEMORY
+from ..core.model_calls import ModelCall
 from ..core.phase import phase
 from ..core.records import MODEL_KINDS, Failure, Metadata
 from ..core.reports import AttemptEnded, Fail
@@ -34,6 +35,7 @@ from .feed import HookFailed
 from .halting import halt_damaged, halted, why_halted
 from .hooks import Hooks
 from .known import Known, is_due
+from .model_calls import Called
 from .perform import Outcome, Performer
 from .remembering import learns
 from .scope import missing, put_away
@@ -78,6 +80,8 @@ class Driver:
         self.held = False
         self._noted = Metadata()
         self._known = Known(self.store, session_id, unstored=self._unstored)
+        self._called = Called()
+        self._fence = 0
         self._moved = 0
         self._unannounced = False
         self._calls = Calls(session_id, agent, self._known.context, self._known.blob)
@@ -188,6 +192,10 @@ class Driver:
     def answer_of(self, ended: TurnEnded) -> str:
         """The last answer of a turn that just ended."""
         return self._known.context.answer_since(ended.began)
+
+    def calls_of(self, ended: TurnEnded) -> tuple[ModelCall, ...]:
+        """The model calls of a turn that just ended."""
+        return self._called.of(ended)
 
     def give_route(self, route: str | None) -> None:
         """Take the session up on another route than the saved one."""
@@ -428,6 +436,14 @@ class Driver:
         self.feed.publish(batch.entries)
         if any(map(learns, batch.entries)):
             await self._export_memory()
+        if answer.fence > self._fence + 1:
+            # Somebody else held the session meanwhile.
+            self._called.forget()
+        self._fence = answer.fence
+        self._called.note(batch.entries)
+        for entry in batch.entries:
+            if isinstance(entry, TurnEnded):
+                await self._called.complete(self.store, commit.no, entry)
         self.runtime.settled(self, batch)
 
     async def _export_memory(self) -> None:

@@ -16,7 +16,16 @@ from ..agent import Agent
 from ..core import canonical
 from ..core.checkpoint import CALLS_LIMIT, Operation, Turn
 from ..core.context import NOTES_LIMIT
-from ..core.errors import InvalidModelOutput, LimitExceeded, MediaBudgetExceeded, NotCanonical, PerdureError, ProviderError, StoreError
+from ..core.errors import (
+    InvalidModelOutput,
+    LimitExceeded,
+    MediaBudgetExceeded,
+    NotCanonical,
+    PerdureError,
+    ProviderError,
+    StoreError,
+    UsageError,
+)
 from ..core.ids import idempotency_key
 from ..core.media import Media, content_type
 from ..core.memory import STATE_LIMIT
@@ -130,8 +139,11 @@ class Performer:
         ``fallback`` is the route that may answer instead if this one's provider gives up.
         """
         written: list[str] = []
+        sending = False
         try:
-            output = await self._stream(operation, model, await self._with_media(request), written)
+            request = await self._with_media(request)
+            sending = True
+            output = await self._stream(operation, model, request, written)
             # Notes stand in their receipt, whatever escapes they take there; so does what is to be remembered.
             calls = 8 * NOTES_LIMIT if operation.plan.kind == "compaction" else INLINE_LIMIT
             texts = STATE_LIMIT if operation.plan.kind == "memory" else INLINE_LIMIT
@@ -158,7 +170,9 @@ class Performer:
             )
             return self._model_ended(operation, "failed", failure, written, fallback), ()
         except PerdureError as error:
-            return self._model_ended(operation, "failed", Failure(code=error.code, message=said(error)), written), ()
+            ended = self._model_ended(operation, "failed", Failure(code=error.code, message=said(error)), written)
+            # A `UsageError` says that the request, the key or the package is none that could be sent.
+            return msgspec.structs.replace(ended, unsent=not sending or (isinstance(error, UsageError) and not written)), ()
         except BaseException as error:
             _log.exception("the model of %s raised what no model should", operation.id)
             return self._model_ended(operation, "failed", Failure(code="model_error", message=words(error)), written), ()
@@ -478,7 +492,9 @@ def _checked(output: ModelOutput) -> tuple[Part, ...]:
 def _checked_usage(usage: Usage) -> None:
     if type(usage) is not Usage:
         raise InvalidModelOutput(f"the usage of an answer is a {type(usage).__name__}")
-    for count in msgspec.structs.astuple(usage):
+    if type(usage.estimated) is not bool:
+        raise InvalidModelOutput("whether the usage of an answer is estimated is neither true nor false")
+    for count in msgspec.structs.astuple(usage)[:-1]:
         if count is None:
             continue
         if type(count) is not int:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..core.entries import TurnAborted, TurnCompleted, TurnEnded, TurnFailed, TurnLimited
+from ..core.model_calls import ModelCall
 from ..core.records import Failure
-from ..core.usage import Totals
+from ..core.usage import Spending, Totals
 
 __all__ = ["Result", "result_of"]
 
@@ -17,7 +18,8 @@ class Result:
     """How a turn ended, the same for ever.
 
     ``output`` is the text of its last answer, empty if it had none. ``status`` is ``completed``, or why it is not: ``aborted``
-    (somebody stopped it), ``failed`` (``failure`` says why) or ``limited`` (``reason`` names the limit).
+    (somebody stopped it), ``failed`` (``failure`` says why) or ``limited`` (``reason`` names the limit). ``model_calls`` is the turn's
+    part of the ledger, in the order in which the calls ended.
     """
 
     session_id: str
@@ -30,14 +32,20 @@ class Result:
     tool_calls: int
     reason: str = ""
     failure: Failure | None = None
+    model_calls: tuple[ModelCall, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether the turn completed."""
         return self.status == "completed"
 
+    @property
+    def spending(self) -> Spending:
+        """What the turn's model calls came to, where each number is ``None`` as soon as one call lacks it."""
+        return Spending.of(self.model_calls)
 
-def result_of(session_id: str, ended: TurnEnded, output: str) -> Result:
+
+def result_of(session_id: str, ended: TurnEnded, output: str, calls: tuple[ModelCall, ...]) -> Result:
     """The result that a terminal entry stands for."""
     match ended:
         case TurnCompleted():
@@ -59,4 +67,5 @@ def result_of(session_id: str, ended: TurnEnded, output: str) -> Result:
         tool_calls=ended.tool_calls,
         reason=ended.reason,
         failure=ended.failure if isinstance(ended, TurnFailed) else None,
+        model_calls=calls,
     )

@@ -613,7 +613,7 @@ class Runtime:
             if isinstance(entry, TurnEnded):
                 key = (driver.session_id, entry.submission)
                 if key in self._waiters:
-                    self._resolve(key, result_of(driver.session_id, entry, driver.answer_of(entry)))
+                    self._resolve(key, result_of(driver.session_id, entry, driver.answer_of(entry), driver.calls_of(entry)))
 
     def _resolve(self, key: tuple[str, str], result: Result) -> None:
         for waiter in self._waiters.get(key, ()):

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import aclosing
 from typing import Any
 
 from ..core import canonical, ids
 from ..core.commands import Interrupt, RunCommand, SelectRoute
-from ..core.entries import TERMINALS, Entry, MessageAdded, OperationEnded, QueueChanged, SubmissionRefused, TurnEnded, TurnStarted
+from ..core.entries import (
+    TERMINALS,
+    Entry,
+    MessageAdded,
+    OperationEnded,
+    OperationStarted,
+    QueueChanged,
+    SubmissionRefused,
+    TurnEnded,
+    TurnStarted,
+)
 from ..core.errors import SessionArchived, SubmissionRejected, UsageError
 from ..core.journal import open_entry
+from ..core.model_calls import ModelCall, model_calls
 from ..store.base import Loaded
 from .about import check_owner, check_text
 from .branches import Branches
@@ -18,6 +30,7 @@ from .context import CONTEXT_KINDS, Context
 from .door import Submission
 from .keeping import Keeping
 from .messages import read_entries
+from .model_calls import read_calls
 from .names import check_id, check_limit, submission_id
 from .redaction import Redaction
 from .requests import Requests
@@ -107,6 +120,22 @@ class Sessions(Keeping, Requests, Branches, Redaction):
         rows = await read_entries(store, no, after=began - 1, before=ends[0].seq + 1 if ends else None)
         return [open_entry(row) for row in rows]
 
+    async def model_calls(self, session_id: str, *, after: int = 0, limit: int | None = None) -> list[ModelCall]:
+        """The ledger: every call that was sent to a model and has ended, with a seq beyond ``after``; the next page begins behind the last.
+
+        Retries, calls that failed and calls that a crash cut off are records too, of every kind. Raises `SessionNotFound`.
+        """
+        if limit is not None:
+            check_limit(limit)
+        head = await self._head(session_id)
+        found: list[ModelCall] = []
+        async with aclosing(read_calls(self._runtime.store, head.row.no, after=after)) as calls:
+            async for call in calls:
+                found.append(call)
+                if len(found) == limit:
+                    break
+        return found
+
     async def result(self, session_id: str, submission: str) -> Result | None:
         """What became of a submission's turn; None while it is unfinished. Raises `SubmissionRejected` if it was refused."""
         head = await self._head(session_id)
@@ -126,14 +155,16 @@ class Sessions(Keeping, Requests, Branches, Redaction):
         if not isinstance(entry, TurnEnded):
             return None
         started = entry.began
-        rows = await read_entries(self._runtime.store, head.row.no, after=started, before=seq, kinds=CONTEXT_KINDS)
+        rows = await read_entries(
+            self._runtime.store, head.row.no, after=started, before=seq, kinds=(*CONTEXT_KINDS, OperationStarted.kind)
+        )
         context = Context(self._fetcher(head.row))
         opened = [open_entry(row) for row in rows]
         answers = [item for item in opened if isinstance(item, MessageAdded) and item.role == "assistant"]
         receipts = {item.seq: item for item in opened if isinstance(item, OperationEnded)}
         if answers:
             await context.add([receipts[answers[-1].receipt], answers[-1]])
-        return result_of(head.row.session_id, entry, context.answer_since(started))
+        return result_of(head.row.session_id, entry, context.answer_since(started), tuple(model_calls(opened)))
 
     def consumer(self, name: str) -> Consumer:
         """Somebody who reads the journals of all sessions and says how far; see `Consumer`."""

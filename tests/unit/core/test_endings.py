@@ -513,16 +513,16 @@ def test_a_failure_that_can_not_pass_ends_the_turn_at_once() -> None:
     ]
 
 
-def test_a_failed_attempt_that_used_nothing_is_no_call_and_one_that_wrote_something_is_of_unknown_size() -> None:
+def test_an_attempt_that_failed_is_a_call_of_unknown_size_unless_its_provider_says_what_it_used_or_nothing_was_sent() -> None:
     s = story.model()
     s.model_ends(status="failed", retryable=True)
-    assert s.checkpoint.usage.calls == 0
-    s.steps()
-    s.model_ends(status="failed", retryable=True, partial="Hel")
     assert (s.checkpoint.usage.calls, s.checkpoint.usage.unknown_calls) == (1, 1)
     s.steps()
     s.model_ends(status="failed", retryable=True, usage=Usage(input_tokens=3, output_tokens=0))
     assert (s.checkpoint.usage.calls, s.checkpoint.usage.unknown_calls, s.checkpoint.usage.input_tokens) == (2, 1, 3)
+    s.steps()
+    s.model_ends(status="failed", unsent=True)
+    assert (s.checkpoint.usage.calls, s.checkpoint.usage.unknown_calls) == (2, 1)
 
 
 def test_a_request_that_changed_before_it_was_sent_again_is_a_new_operation_of_the_same_step() -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from .. import canonical
 from ..checkpoint import Operation
 from ..draft import Draft
-from ..entries import MessageAdded, NoteAdded, OperationEnded, RequestClosed, TurnFailed
+from ..entries import MessageAdded, NoteAdded, RequestClosed, TurnFailed
 from ..errors import StaleRequest
 from ..messages import ToolCallResponse, digest_of, part_digest, visible
 from ..records import Failure
@@ -27,6 +27,7 @@ from .endings import (
     error_response,
     fail_turn,
     finish_batch,
+    model_receipt,
     settle,
     skip_calls,
 )
@@ -64,18 +65,7 @@ def end_attempt(draft: Draft, command: AttemptEnded) -> None:
 
 
 def _end_model_attempt(draft: Draft, operation: Operation, command: AttemptEnded) -> None:
-    ended = OperationEnded(
-        operation=operation.id,
-        attempt=command.attempt,
-        status=command.status,
-        finish=command.finish,
-        usage=command.usage,
-        model=command.model,
-        failure=command.failure,
-        partial=command.partial,
-        parts=command.parts,
-        group=command.group if command.status == "succeeded" else "",
-    )
+    ended = model_receipt(command)
     if command.status == "succeeded":
         take_over_context(draft, command)
         digest = digest_of("assistant", map(part_digest, visible(command.parts)))

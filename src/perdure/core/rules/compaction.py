@@ -7,11 +7,11 @@ from msgspec.structs import replace
 from ..checkpoint import Operation
 from ..context import NOTES_LIMIT, NOTES_TOOL, notes_in
 from ..draft import Draft
-from ..entries import OperationEnded, PrefixChanged, TurnCompleted, TurnFailed
+from ..entries import PrefixChanged, TurnCompleted, TurnFailed
 from ..messages import digest_of, part_digest, visible
 from ..records import Failure, Plan
 from ..reports import AttemptEnded, CompactionAccepted, CompactionPrepared, EndEarly
-from .endings import end_turn
+from .endings import end_turn, model_receipt
 from .turns import ask_model
 
 NO_NOTES = Failure(
@@ -30,17 +30,7 @@ def prepare(draft: Draft, command: CompactionPrepared) -> None:
 
 def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry_at: int | None) -> None:
     """The receipt of an attempt; ``retry_at`` is when the next may begin, if there may be one. Notes that are none fail the turn."""
-    ended = OperationEnded(
-        operation=operation.id,
-        attempt=command.attempt,
-        status=command.status,
-        finish=command.finish,
-        usage=command.usage,
-        model=command.model,
-        failure=command.failure,
-        parts=command.parts,
-        group=command.group if command.status == "succeeded" else "",
-    )
+    ended = model_receipt(command)
     if command.status == "succeeded" and notes_in(command.parts):
         digest = digest_of("assistant", map(part_digest, visible(command.parts)))
         draft.write(replace(ended, digest=digest), command.at)

@@ -27,6 +27,7 @@ from ..ids import request_id
 from ..messages import Part, ToolCallResponse, digest_of, measured, part_digest
 from ..phase import reviewing
 from ..records import MODEL_KINDS, Failure, Plan, ResponseReference, Status
+from ..reports import AttemptEnded
 
 UNKNOWN_LIVE = "execution interrupted; result unknown"
 UNKNOWN_AFTER_RESTART = "execution interrupted; result unknown after restart"
@@ -81,6 +82,24 @@ def end_call(
         archived=is_archived(draft.checkpoint.turn, operation.plan.name, size),
     )
     draft.write(ended, at)
+
+
+def model_receipt(command: AttemptEnded) -> OperationEnded:
+    """What every receipt of a model's attempt says, whatever it was asked for."""
+    return OperationEnded(
+        operation=command.operation,
+        attempt=command.attempt,
+        status=command.status,
+        finish=command.finish,
+        usage=command.usage,
+        cost=command.cost,
+        unsent=command.unsent,
+        model=command.model,
+        failure=command.failure,
+        partial=command.partial,
+        parts=command.parts,
+        group=command.group if command.status == "succeeded" else "",
+    )
 
 
 def error_response(plan: Plan, text: str) -> tuple[Part, ...]:

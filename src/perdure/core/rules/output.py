@@ -6,11 +6,11 @@ from msgspec.structs import replace
 
 from ..checkpoint import Operation
 from ..draft import Draft
-from ..entries import OperationEnded, TurnFailed
+from ..entries import TurnFailed
 from ..messages import Part, RedactedPart, StoredPart, ToolCall, digest_of, part_digest, visible
 from ..records import Failure, Plan
 from ..reports import AttemptEnded, OutputAccepted, OutputRefused, RepairPrepared
-from .endings import end_turn, tell_answer
+from .endings import end_turn, model_receipt, tell_answer
 from .routes import take_over_context
 from .turns import ask_model
 
@@ -42,18 +42,7 @@ def prepare(draft: Draft, command: RepairPrepared) -> None:
 def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry_at: int | None) -> None:
     """The receipt of a correction, which is the next answer to look at. It was offered no tools, so calls in it are nothing."""
     parts = tuple(part for part in command.parts if not _is_call(part))
-    ended = OperationEnded(
-        operation=operation.id,
-        attempt=command.attempt,
-        status=command.status,
-        finish=command.finish,
-        usage=command.usage,
-        model=command.model,
-        failure=command.failure,
-        partial=command.partial,
-        parts=parts,
-        group=command.group if command.status == "succeeded" else "",
-    )
+    ended = replace(model_receipt(command), parts=parts)
     if command.status == "succeeded":
         take_over_context(draft, command)
         draft.write(replace(ended, digest=digest_of("assistant", map(part_digest, visible(parts)))), command.at)
