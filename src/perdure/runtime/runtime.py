@@ -35,6 +35,7 @@ from ..models.router import Router
 from ..store.base import Catalogue, Loaded, Store
 from ..store.blobs import BlobStore
 from ..store.outside import WithBlobs
+from ..store.timekeeping import Timekeeper
 from .batch import Batch, parked
 from .clock import Clock, SystemClock
 from .consumers import Project, Projector
@@ -78,7 +79,7 @@ def open(  # noqa: A001 - the library's verb, always used as perdure.open
     grace: float = 5.0,
     clock: Clock | None = None,
 ) -> Runtime:
-    """A runtime on a store: a path or ``sqlite:///path``, ``memory://``, or a `Store`. Use it with ``async with``.
+    """A runtime on a store: a path or ``sqlite:///path``, ``postgresql://…``, ``memory://``, or a `Store`. Use it with ``async with``.
 
     ``model`` is what agents without one of their own use. ``blobs`` (`DirectoryBlobs`) is where content of more than 64 KiB stands; a
     database that has some outside is always opened with it. ``capacity`` is how many sessions may be worked on at once. ``lease`` (seconds)
@@ -116,7 +117,9 @@ class Runtime:
         if capacity is not None and capacity < 1:
             raise UsageError("capacity must be at least 1", hint="None is no limit")
         self.store = store
-        self.clock: Clock = clock or SystemClock()
+        self.clock: Clock = clock or (
+            SystemClock(wall=lambda: store.time() * 1_000_000) if isinstance(store, Timekeeper) else SystemClock()
+        )
         self.notice_delay = NOTICE_DELAY if clock is None else 0.0
         self.capacity = capacity
         self.grace = grace

@@ -35,19 +35,28 @@ def store_at(url: str, clock: Clock | None = None) -> Store:
             store = SQLiteStore(unquote(parts.path[1:]), clock=now)
             return _with_blobs(url, parts.query, store) if parts.query else store
         case "postgresql" | "postgres":
-            raise InvalidURL("this version of perdure has no PostgreSQL store", hint="use a SQLite file")
+            from ..store.postgres import PostgresStore
+
+            database = PostgresStore(url, clock=now)
+            return _outside(database, database.address.blobs) if database.address.blobs else database
         case _:
-            raise InvalidURL(f"{scheme}:// is no store that perdure knows", hint='a path, "sqlite:///path" or "memory://"')
+            raise InvalidURL(
+                f"{scheme}:// is no store that perdure knows", hint='a path, "sqlite:///path", "postgresql://…" or "memory://"'
+            )
 
 
 def _with_blobs(url: str, query: str, store: Store) -> Store:
     match parse_qsl(query, keep_blank_values=True):
         case [("blobs", directory)] if directory:
-            from ..store.blobs import DirectoryBlobs
-            from ..store.outside import WithBlobs
-
-            return WithBlobs(store, DirectoryBlobs(directory))
+            return _outside(store, directory)
         case _:
             raise InvalidURL(
                 f"{url!r} asks for something that isn't known", hint="sqlite:///path.db?blobs=directory is all that can be asked"
             )
+
+
+def _outside(store: Store, directory: str) -> Store:
+    from ..store.blobs import DirectoryBlobs
+    from ..store.outside import WithBlobs
+
+    return WithBlobs(store, DirectoryBlobs(directory))

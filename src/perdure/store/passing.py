@@ -32,6 +32,7 @@ from .base import (
     Store,
     StoredBlob,
 )
+from .timekeeping import Timekeeper
 
 __all__ = ["PassingStore"]
 
@@ -44,6 +45,8 @@ class PassingStore:
         if isinstance(inner, Auditable):
             # Only then, so that whoever asks whether it can be audited gets the inner store's answer.
             self.heads, self.cursors = inner.heads, inner.cursors
+        if isinstance(inner, Timekeeper):
+            self.time = inner.time
 
     @property
     def store_id(self) -> str:

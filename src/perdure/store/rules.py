@@ -33,6 +33,7 @@ __all__ = [
     "Clock",
     "Head",
     "after_commit",
+    "behind",
     "check_adoptions",
     "check_blob",
     "check_commit",
@@ -206,3 +207,9 @@ def woken(row: SessionRow, send: Send, now: int) -> int | None:
         return row.wake_at
     due = now if send.not_before is None else send.not_before
     return due if row.wake_at is None else min(row.wake_at, due)
+
+
+def behind(prefix: bytes) -> bytes | None:
+    """The first key that is behind all that begin with ``prefix``; ``None`` if there is no such key."""
+    stripped = prefix.rstrip(b"\xff")
+    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

@@ -74,7 +74,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["resume", "s", "--agents", "other:agent"], 2, "can't be imported"),
         (["chat"], 2, "needs an agent"),
         (["dance"], 2, "dance"),
-        (["--db", "postgresql://here/x", "sessions"], 2, "PostgreSQL"),
+        (["--db", "postgresql://127.0.0.1:1/x", "sessions"], 4, "can't be reached"),
         (["--db", "missing/agents.db", "run", SHOP, "hello"], 2, "no directory"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

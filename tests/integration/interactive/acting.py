@@ -46,9 +46,11 @@ from perdure.core.reports import Accept, AttemptEnded, CallsPlanned, PlannedCall
 from perdure.runtime.batch import Batch
 from perdure.store.base import Claim, Commit, Committed, InboxRow, SessionRow, Store, StoredBlob
 from perdure.store.memory import MemoryStore
+from perdure.store.postgres import PostgresStore
 from perdure.store.sqlite import SQLiteStore
 from perdure.testing.clock import VirtualClock
 from perdure.testing.faults import Fault, FaultStore
+from tests.postgres import server
 
 UNKNOWN = "execution interrupted; result unknown after restart"
 UNKNOWN_LIVE = "execution interrupted; result unknown"
@@ -66,6 +68,9 @@ class Place:
     def connect(self) -> Store:
         if self.kind == "memory":
             return self._memory.peer()
+        if self.kind == "postgres":
+            here = server()
+            return PostgresStore(here.store(here.schema(self.path)), clock=self.clock.now)
         return SQLiteStore(self.path, clock=self.clock.now, poll=0.2)
 
     @asynccontextmanager

@@ -78,7 +78,9 @@ async def test_an_unknown_session_is_named_in_the_error(runtime: Runtime) -> Non
             await ask("nowhere")
 
 
-@pytest.mark.parametrize("url", ["", "ftp://x", "postgresql://localhost/x", "sqlite://", "sqlite://host/x.db"])
+@pytest.mark.parametrize(
+    "url", ["", "ftp://x", "postgresql://h/d?listen=perhaps", "postgresql://h/d?schema=", "sqlite://", "sqlite://host/x.db"]
+)
 def test_a_wrong_address_is_refused_with_what_would_be_right(url: str) -> None:
     with pytest.raises(perdure.InvalidURL) as caught:
         perdure.open(url)

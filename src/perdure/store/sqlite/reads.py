@@ -139,7 +139,7 @@ class Reader:
         return low
 
     def effects(self, no: int, key: bytes, state: str | None, after: int) -> list[EffectRow]:
-        values = {"no": no, "low": key, "high": _behind(key), "state": state, "after": after}
+        values = {"no": no, "low": key, "high": rules.behind(key), "state": state, "after": after}
         return [EffectRow(effect_key=found, seq=seq, state=stored) for found, seq, stored in self._rows("effects", values)]
 
     def sessions(self, query: SessionQuery) -> list[SessionRow]:
@@ -202,9 +202,3 @@ class Reader:
 
     def cursors(self, no: int) -> list[tuple[str, int]]:
         return [(consumer, seq) for consumer, seq in self._rows("cursors", {"no": no})]
-
-
-def _behind(prefix: bytes) -> bytes | None:
-    """The first key that is behind all that begin with ``prefix``; ``None`` if there is no such key."""
-    stripped = prefix.rstrip(b"\xff")
-    return stripped[:-1] + bytes([stripped[-1] + 1]) if stripped else None

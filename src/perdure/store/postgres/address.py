@@ -1,0 +1,59 @@
+"""The parts of a ``postgresql://`` address that are ours, and those that are libpq's."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
+
+from ...core.errors import InvalidURL
+from .sql import SCHEMA
+
+__all__ = ["Address", "parse"]
+
+DEFAULTS = {"connect_timeout": "10", "application_name": "perdure"}
+"""What an address that says nothing else gets (libpq's names)."""
+
+SCHEMA_LIMIT = 40
+"""The longest name of a schema (bytes)."""
+
+
+class Address(NamedTuple):
+    """Where a store lies. ``shown`` names it in errors, without user and password. ``blobs``: the directory of content that stands outside.
+
+    ``listen``: whether a connection may be kept that others' announcements come over, which a pooler in transaction mode can't give.
+    """
+
+    conninfo: str
+    schema: str
+    shown: str
+    listen: bool
+    blobs: str | None
+
+
+def parse(url: str) -> Address:
+    """Raises `InvalidURL`. What is libpq's is checked by libpq, when the store is opened."""
+    try:
+        parts = urlsplit(url)
+        given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError as error:
+        raise InvalidURL(f"the address of the database can't be understood: {error}", hint=HINT) from error
+    options = dict(given)
+    if len(options) < len(given):
+        raise InvalidURL("the address of the database says something twice", hint=HINT)
+    schema = options.pop("schema", SCHEMA)
+    if not schema or not schema.isprintable() or len(schema.encode()) > SCHEMA_LIMIT or schema.startswith("pg_"):
+        raise InvalidURL(f"{schema!r:.60} can't be a schema", hint=f"1 to {SCHEMA_LIMIT} bytes of printable text, not beginning with pg_")
+    listen = options.pop("listen", "yes")
+    if listen not in ("yes", "no"):
+        raise InvalidURL(f"listen={listen!r:.40} is neither yes nor no", hint="no behind a pooler in transaction mode")
+    blobs = options.pop("blobs", None)
+    if blobs == "":
+        raise InvalidURL("blobs= names no directory", hint=HINT)
+    query = "&".join(f"{quote(name)}={quote(value, safe='')}" for name, value in {**DEFAULTS, **options}.items())
+    host = parts.netloc.rpartition("@")[2] or options.get("host", "")
+    database = parts.path.strip("/")
+    shown = f"postgresql://{host}/{database}" + (f"?schema={schema}" if schema != SCHEMA else "")
+    return Address(urlunsplit(("postgresql", parts.netloc, parts.path, query, "")), schema, shown, listen == "yes", blobs)
+
+
+HINT = "postgresql://user@host/database?schema=name; whatever libpq knows may follow too, as in ?sslmode=verify-full"

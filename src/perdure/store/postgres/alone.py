@@ -1,0 +1,251 @@
+"""The writes that share no statement with others: rare ones, long ones, and those in which somebody else's statements run.
+
+All but `vacuum` may run again after their answer was lost: the store knows what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, TypeVar
+
+from ...core import canonical
+from ...core.errors import StoreBroken, UsageError
+from .. import rules
+from ..base import (
+    Adopted,
+    Adoption,
+    Catalogue,
+    Commit,
+    CommitAnswer,
+    Committed,
+    Created,
+    Held,
+    IdTaken,
+    NewSession,
+    NoSession,
+    OutsideBlob,
+    Runner,
+    Stale,
+    StoredBlob,
+)
+from . import shapes
+from .answers import Answer, committed
+from .database import Database
+from .line import Failed, Line, Lost
+from .wire import INT8S, TEXTS
+
+__all__ = [
+    "ack",
+    "adopt",
+    "claim",
+    "commit",
+    "create",
+    "delete",
+    "end_runners",
+    "forget",
+    "heartbeat",
+    "put_blob",
+    "release",
+    "retire",
+    "vacuum",
+]
+
+T = TypeVar("T")
+
+FORGOTTEN_AFTER = 24 * 3600 * 1000
+"""How long a dead runner's row stays to be seen (ms)."""
+
+CHUNK = 500
+"""How many rows of a session that is taken over go at once."""
+
+
+def commit(line: Line, database: Database, token: int, commit: Commit, again: bool) -> CommitAnswer:
+    def apply() -> Answer:
+        (row,) = line.run("commit_alone", database.shapes.commit(token, commit), database.given(), again)
+        return Answer.of(row)
+
+    if commit.within is None:
+        return committed(apply())
+    within = commit.within
+    line.run("begin")
+    try:
+        answer = apply()
+        # One that is there already brought the function's writes with it.
+        if answer.code == "done":
+            _guarded(line, within)
+            line.run("commit")
+        return committed(answer)
+    finally:
+        _leave(line)
+
+
+def create(line: Line, database: Database, session_id: str, new: NewSession, at: int, again: bool) -> Created | IdTaken | NoSession:
+    ((code, no),) = line.run("create", session_id, database.shapes.beginning(new, at), again)
+    match code:
+        case "done" | "there":
+            return Created(no)
+        case "orphan" | "orphaned":
+            return NoSession(deleted=code == "orphaned")
+        case _:
+            return IdTaken(deleted=code == "deleted")
+
+
+def adopt(line: Line, database: Database, sessions: Sequence[Adoption]) -> Adopted | IdTaken:
+    chains: dict[int, bytes] = {}
+    line.run("begin")
+    try:
+        for given in sessions:
+            known = _known(line, given, b"")
+            if known is not None:
+                return IdTaken(deleted=known[1])
+        for given in sessions:
+            no = _adopt_head(line, given)
+            if no is None:
+                return IdTaken()
+            chains[no] = _adopt_content(line, database, no, given)
+        try:
+            line.run("commit")
+        except Lost:
+            # All of them are there or none.
+            return database.persist(lambda: _adopted(database, sessions, chains), "writing")
+        return Adopted(tuple(chains))
+    finally:
+        _leave(line)
+
+
+def _adopted(database: Database, sessions: Sequence[Adoption], chains: dict[int, bytes]) -> Adopted | IdTaken:
+    line = database.connect()
+    try:
+        known = _known(line, sessions[-1], [*chains.values()][-1]) if sessions else None
+        if known is None:
+            raise StoreBroken("the connection was lost, and nothing was taken over", hint="it is safe to try again")
+        return Adopted(tuple(chains)) if known[2] else IdTaken(deleted=known[1])
+    finally:
+        line.close()
+
+
+def _known(line: Line, given: Adoption, chain: bytes) -> tuple[int, bool, bool] | None:
+    """The session that has the id: its number, whether it was deleted, and whether it is this one."""
+    for no, status, same in line.run("adopted", given.row.session_id, given.row.version, chain):
+        return no, status == "deleted", same
+    return None
+
+
+def _adopt_head(line: Line, given: Adoption) -> int | None:
+    row = given.row
+    found = line.run(
+        "adopt",
+        *(row.session_id, row.root, row.parent, row.parent_kind, row.agent, row.version, row.fence, row.claims, row.inbox_head),
+        *(row.wake_at, row.status, row.owner, row.title, row.title.casefold(), shapes.labels(row.labels), row.created, row.updated),
+        row.checkpoint,
+    )
+    return found[0][0] if found else None
+
+
+def _adopt_content(line: Line, database: Database, no: int, given: Adoption) -> bytes:
+    """Returns the chain behind its last entry."""
+    root, kinds = given.row.root, database.shapes
+    chain = b""
+    for entries in _chunks(rules.whole(given.row.version, given.entries())):
+        line.run("adopt_entries", root, no, kinds.entries(entries))
+        chain = entries[-1].chain
+    for rows in _chunks(given.submissions()):
+        line.run("adopt_submissions", root, no, kinds.submissions(rows))
+    for effects in _chunks(given.effects()):
+        line.run("adopt_effects", root, no, kinds.effects(effects))
+    for blob in given.blobs():
+        rules.check_blob(blob)
+        line.run("adopt_blobs", root, kinds.blobs((blob,)))
+    return chain
+
+
+def claim(line: Line, database: Database, token: int, no: int, runner: str, force: bool) -> Committed | Held | NoSession:
+    ((code, version, fence, head, holder),) = line.run("claim", token, no, runner, force, database.given())
+    match code:
+        case "done" | "there":
+            return Committed(version, fence, head)
+        case "held":
+            return Held(holder)
+        case _:
+            return NoSession(deleted=code == "deleted")
+
+
+def release(line: Line, database: Database, token: int, no: int, runner: str, fence: int, catalogue: Catalogue) -> Committed | Stale:
+    listing = database.shapes.listing(catalogue)
+    ((code, version, stands, head, holder),) = line.run("release", token, no, runner, fence, listing, database.given())
+    match code:
+        case "done" | "there":
+            return Committed(version, stands, head)
+        case "stale":
+            return Stale(version, stands, holder)
+        case _:
+            return Stale(0, 0, None)
+
+
+def heartbeat(line: Line, database: Database, runner: Runner, lease_ms: int) -> int:
+    agents = canonical.encode(list(runner.agents)).decode()
+    values = (runner.id, runner.host, runner.pid, runner.started, agents, lease_ms, FORGOTTEN_AFTER, database.given())
+    expires: int = line.run("heartbeat", *values)[0][0]
+    return expires
+
+
+def end_runners(line: Line, database: Database, names: Sequence[str]) -> None:
+    line.run("runners_end", TEXTS.encode(names), database.given())
+
+
+def retire(line: Line, runner: str) -> None:
+    line.run("retire", runner)
+    if line.run("retired", runner) != [(True,)]:
+        raise StoreBroken("the database kept a runner that should go", hint="look for a trigger that ignores rows")
+
+
+def put_blob(line: Line, database: Database, root: str, blob: StoredBlob | OutsideBlob) -> None:
+    line.run("put_blob", root, database.shapes.blob(blob))
+
+
+def ack(line: Line, no: int, consumer: str, seq: int) -> int:
+    stands: int = line.run("ack", no, consumer, seq)[0][0]
+    return stands
+
+
+def forget(line: Line, consumer: str) -> None:
+    line.run("forget", consumer)
+    if line.run("forgotten", consumer) != [(True,)]:
+        raise StoreBroken("the database kept a consumer that should go", hint="look for a trigger that ignores rows")
+
+
+def delete(line: Line, no: int, keep: int, receipts: Sequence[int], erased: Sequence[str]) -> bool:
+    return bool(line.run("bury", no, keep, INT8S.encode(receipts), TEXTS.encode(erased))[0][0])
+
+
+def vacuum(line: Line, timeout: float) -> None:
+    try:
+        line.run("vacuum", timeout=timeout)
+    except Lost as error:
+        raise StoreBroken(f"the tables were not all written anew: {error}", hint="try again when less is going on") from error
+
+
+def _chunks(rows: Iterable[T]) -> Iterator[list[T]]:
+    rest = iter(rows)
+    while chunk := list(islice(rest, CHUNK)):
+        yield chunk
+
+
+def _guarded(line: Line, within: Callable[[Any], None]) -> None:
+    """Run a user's statements, and keep them from ending the transaction that they stand in."""
+    (before,) = line.run("transaction")
+    within(line.psycopg)
+    try:
+        same = line.in_transaction and line.run("transaction") == [before]
+    except Failed as error:
+        raise UsageError(
+            f"the function in `within` left the transaction broken: {error}", hint="let its error out, or use a savepoint of its own"
+        ) from error
+    if not same:
+        raise UsageError("the function in `within` ended the transaction that it ran in", hint="leave BEGIN, COMMIT and ROLLBACK out of it")
+
+
+def _leave(line: Line) -> None:
+    if not line.closed and line.in_transaction:
+        line.run("rollback")

@@ -1,0 +1,213 @@
+"""One connection: it runs one named statement at a time, within a time, and says what went wrong in our words."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ...core.errors import (
+    FormatUnknown,
+    InvalidURL,
+    MissingExtra,
+    PerdureError,
+    StoreBroken,
+    StoreCorrupt,
+    StoreFull,
+    StoreReadOnly,
+    UsageError,
+)
+from .wire import bind, read
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg.pq.abc import PGconn
+
+__all__ = ["Failed", "Line", "Lost", "connect", "translate"]
+
+CANCEL_PATIENCE = 1.0
+"""How long a statement that was asked to stop may take for it (seconds)."""
+
+_TUPLES, _COMMAND, _EMPTY, _FATAL = 2, 1, 0, 7
+
+
+class Lost(Exception):
+    """The connection ended, or could not be had. What was under way may be stored or not."""
+
+
+class Failed(Exception):
+    """The server refused a statement; nothing of it is stored."""
+
+    def __init__(self, sqlstate: str, message: str) -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+        self.message = message
+
+    @property
+    def again(self) -> bool:
+        """Whether the same statement may well succeed now: it was undone for the sake of others."""
+        return self.sqlstate in ("40001", "40P01", "55P03")
+
+
+class Line:
+    """A connection in autocommit mode. It is used by one thread at a time; ``psycopg`` is what a tool's own statements may run on."""
+
+    def __init__(self, connection: psycopg.Connection[Any], queries: dict[str, bytes], timeout: float) -> None:
+        self.psycopg = connection
+        self._pg = connection.pgconn
+        self._queries = queries
+        self._timeout = timeout
+        self._poll = select.poll()
+        self._poll.register(self._pg.socket, 0)
+
+    @property
+    def socket(self) -> int:
+        return self._pg.socket
+
+    @property
+    def closed(self) -> bool:
+        return self.psycopg.closed
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._pg.transaction_status != 0
+
+    def close(self) -> None:
+        self.psycopg.close()
+
+    def run(self, name: str, *values: Any, timeout: float | None = None) -> list[tuple[Any, ...]]:
+        """The rows of a named statement. Raises `Failed` and `Lost`; a statement that takes longer than its time is cancelled, and lost."""
+        parameters = [bind(value) for value in values]
+        return self._result(lambda: self._pg.send_query_params(self._queries[name], parameters, None, [1] * len(parameters), 1), timeout)
+
+    def script(self, text: str) -> None:
+        """Many statements without parameters, in one transaction."""
+        self._result(lambda: self._pg.send_query(text.encode()), None)
+
+    def notices(self) -> list[str]:
+        """What others announced since, without waiting. Raises `Lost`."""
+        import psycopg
+
+        try:
+            self._pg.consume_input()
+        except psycopg.OperationalError as error:
+            raise Lost(_short(error)) from error
+        found = []
+        while (notice := self._pg.notifies()) is not None:
+            if notice.be_pid != self._pg.backend_pid:
+                found.append(notice.extra.decode())
+        return found
+
+    def _result(self, send: Callable[[], None], timeout: float | None) -> list[tuple[Any, ...]]:
+        import psycopg
+
+        end = time.monotonic() + (self._timeout if timeout is None else timeout)
+        try:
+            send()
+            return self._read(end)
+        except psycopg.Error as error:
+            self.close()
+            raise Lost(_short(error)) from error
+
+    def _read(self, end: float) -> list[tuple[Any, ...]]:
+        pg = self._pg
+        rows: list[tuple[Any, ...]] = []
+        failed: Failed | None = None
+        while True:
+            while (unsent := pg.flush()) or pg.is_busy():
+                if not self._ready(end, writing=bool(unsent)):
+                    self._stop()
+                    raise Lost("the statement took too long, and was cancelled")
+                pg.consume_input()
+            result = pg.get_result()
+            if result is None:
+                break
+            if result.status == _TUPLES:
+                rows = read(result)
+            elif result.status not in (_COMMAND, _EMPTY):
+                failed = failed or Failed(_field(result, 67), _field(result, 77) or _said(pg))
+        if failed is not None:
+            if failed.sqlstate[:3] in ("57P", "08P", "") or failed.sqlstate[:2] == "08" or pg.status != 0:
+                self.close()
+                raise Lost(failed.message)
+            raise failed
+        return rows
+
+    def _ready(self, end: float, *, writing: bool) -> bool:
+        left = end - time.monotonic()
+        if left <= 0:
+            return False
+        self._poll.modify(self._pg.socket, select.POLLIN | (select.POLLOUT if writing else 0))
+        return bool(self._poll.poll(left * 1000))
+
+    def _stop(self) -> None:
+        """Ask the server to end the statement; the connection is given up either way, since its state is not known."""
+        import psycopg
+
+        with suppress(psycopg.Error):
+            self.psycopg.cancel_safe(timeout=CANCEL_PATIENCE)
+        self.close()
+
+
+def connect(conninfo: str, queries: dict[str, bytes], timeout: float) -> Line:
+    """A new connection. Raises `MissingExtra`, `InvalidURL`, and `Lost` if the server can't be reached now."""
+    try:
+        import psycopg
+    except ImportError as error:
+        raise MissingExtra("PostgreSQL needs psycopg", hint="pip install perdure[postgres]") from error
+    try:
+        connection = psycopg.Connection.connect(conninfo, autocommit=True, prepare_threshold=None)
+    except psycopg.ProgrammingError as error:
+        raise InvalidURL(f"the address of the database can't be understood: {_short(error)}") from error
+    except psycopg.OperationalError as error:
+        text = _short(error)
+        # libpq tells of a failed connection in words only; those of the server keep their SQLSTATE in none of its answers.
+        if any(sign in text for sign in ("does not exist", "authentication failed", "no pg_hba.conf entry", "no password supplied")):
+            raise InvalidURL(
+                f"the database can't be opened: {text}", hint="check the name, the user and the password in the address"
+            ) from error
+        raise Lost(text) from error
+    return Line(connection, queries, timeout)
+
+
+def translate(error: Failed, doing: str) -> PerdureError:
+    """What an error of PostgreSQL means for whoever asked."""
+    text = f"{doing}: {error.message}"
+    match error.sqlstate:
+        case "PD001":
+            return UsageError(error.message)
+        case "PD002":
+            return StoreBroken(error.message, hint="look for a trigger that ignores rows")
+        case "PD003":
+            return StoreCorrupt(error.message, hint="run `perdure verify`")
+        case "53100" | "54023" | "53400":
+            return StoreFull(text, hint="make room; nothing of this write was kept")
+        case "25006" | "42501":
+            return StoreReadOnly(text, hint="connect to the primary, as a role that may write")
+        case "42P01" | "42703" | "42704" | "42883" | "3F000" | "42804" | "42846":
+            return FormatUnknown(text, hint="the schema is not what perdure made; restore it from a backup")
+        case "22021" | "22P05":
+            return UsageError(text, hint="the text holds what the database can't keep; its encoding must be UTF8")
+        case "57014":
+            return StoreBroken(text, hint="somebody cancelled the statement; it is safe to try again")
+        case state if state[:2] == "XX":
+            return StoreCorrupt(text, hint="restore the database from a backup")
+        case state if error.again:
+            return StoreBroken(text, hint="others were in the way; it is safe to try again")
+        case state:
+            return StoreBroken(f"{text} [{state}]")
+
+
+def _field(result: Any, code: int) -> str:
+    raw = result.error_field(code)
+    return "" if raw is None else raw.decode(errors="replace")
+
+
+def _said(pg: PGconn) -> str:
+    return " ".join(pg.get_error_message().split())
+
+
+def _short(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,325 @@
+-- Every statement that runs against a store after it was made. Python names them and binds values; it never builds one.
+-- `perdure` is the schema's name here; another one takes its place when the file is read.
+
+-- name: write
+-- Many commits and submissions, one answer each.
+SELECT * FROM perdure.write($1::perdure.commit[], $2::perdure.send[], $3::bigint, $4::boolean);
+
+-- name: commit_alone
+-- One commit in a transaction of its own.
+SELECT * FROM perdure.commit_alone($1::perdure.commit, $2::bigint, $3::boolean);
+
+-- name: begin
+-- A transaction that somebody else's statements share.
+BEGIN;
+
+-- name: commit
+-- Make it durable.
+COMMIT;
+
+-- name: rollback
+-- Forget it.
+ROLLBACK;
+
+-- name: transaction
+-- Which transaction this is.
+SELECT pg_current_xact_id()::text;
+
+-- name: create
+-- A session without a submission.
+SELECT code, no FROM perdure.create_session($1::text, $2::perdure.beginning, $3::boolean);
+
+-- name: claim
+-- Become the holder.
+SELECT code, version, fence, inbox_head, holder FROM perdure.claim($1::bigint, $2::bigint, $3::text, $4::boolean, $5::bigint);
+
+-- name: release
+-- Let a session go.
+SELECT code, version, fence, inbox_head, holder
+FROM perdure.release($1::bigint, $2::bigint, $3::text, $4::bigint, $5::perdure.listing, $6::bigint);
+
+-- name: heartbeat
+-- Register or renew a runner.
+SELECT perdure.heartbeat($1::text, $2::text, $3::bigint, $4::bigint, $5::text, $6::bigint, $7::bigint, $8::bigint);
+
+-- name: retire
+-- A runner goes.
+DELETE FROM perdure.runners WHERE id = $1::text;
+
+-- name: retired
+-- Whether it is gone.
+SELECT NOT EXISTS (SELECT FROM perdure.runners WHERE id = $1::text);
+
+-- name: runners_end
+-- These runners' process ends before their leases.
+UPDATE perdure.runners SET expires = least(expires, coalesce($2::bigint, perdure.now())) WHERE id = ANY ($1::text[]);
+
+-- name: put_blob
+-- Content ahead of its commit.
+SELECT perdure.put_blobs($1::text, ARRAY[$2::perdure.blob]);
+
+-- name: ack
+-- Move a consumer forward.
+SELECT perdure.ack($1::bigint, $2::text, $3::bigint);
+
+-- name: forget
+-- A consumer goes.
+DELETE FROM perdure.cursors WHERE consumer = $1::text;
+
+-- name: forgotten
+-- Whether nothing of a consumer is left.
+SELECT NOT EXISTS (SELECT FROM perdure.cursors WHERE consumer = $1::text);
+
+-- name: bury
+-- Destroy a session's content.
+SELECT perdure.bury($1::bigint, $2::bigint, $3::bigint[], $4::text[]);
+
+-- name: vacuum
+-- Write the tables anew, without what was deleted.
+VACUUM (FULL) perdure.sessions, perdure.journal, perdure.inbox, perdure.effects, perdure.blobs, perdure.cursors, perdure.runners;
+
+-- name: adopt
+-- A session's row as it was elsewhere.
+INSERT INTO perdure.sessions (session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status,
+    owner, title, folded, labels, created, updated, token, checkpoint)
+VALUES ($1::text, $2::text, $3::text, $4::text, $5::text, $6::bigint, $7::bigint, NULL, $8::bigint, $9::bigint, $10::bigint, $11::text,
+    $12::text, $13::text, $14::text, $15::text::jsonb, $16::bigint, $17::bigint, 0, $18::bytea)
+ON CONFLICT (session_id) DO NOTHING RETURNING no;
+
+-- name: adopted
+-- The session that has an id, and whether its last fact is the one that was taken over.
+SELECT s.no, s.status, EXISTS (
+    SELECT FROM perdure.journal AS j WHERE j.root = s.root AND j.no = s.no AND j.seq = $2::bigint AND j.chain = $3::bytea
+)
+FROM perdure.sessions AS s WHERE s.session_id = $1::text;
+
+-- name: adopt_entries
+-- Its facts.
+SELECT perdure.append($1::text, $2::bigint, $3::perdure.entry[]);
+
+-- name: adopt_submissions
+-- Its submissions.
+INSERT INTO perdure.inbox (root, no, submission_id, arrival, kind, at, not_before, actor, digest, body, consumed_seq, settled_seq)
+SELECT $1::text, $2::bigint, r.submission_id, r.arrival, r.kind, r.at, r.not_before, r.actor, r.digest, r.body, r.consumed_seq, r.settled_seq
+FROM unnest($3::perdure.submission[]) AS r;
+
+-- name: adopt_effects
+-- Its effects.
+INSERT INTO perdure.effects (root, no, effect_key, seq, state)
+SELECT $1::text, $2::bigint, e.effect_key, e.seq, e.state FROM unnest($3::perdure.effect[]) AS e;
+
+-- name: adopt_blobs
+-- Its content.
+SELECT perdure.keep($1::text, $2::perdure.blob[]);
+
+-- name: load
+-- A session's row, the chain behind its last entry, whether its holder lives, and the time.
+SELECT s.no, s.session_id, s.root, s.parent, s.parent_kind, s.agent, s.version, s.fence, s.holder, s.claims, s.inbox_head, s.wake_at,
+    s.status, s.owner, s.title, s.labels::text, s.created, s.updated, s.checkpoint,
+    (SELECT j.chain FROM perdure.journal AS j WHERE j.root = s.root AND j.no = s.no AND j.seq = s.version),
+    s.holder IS NOT NULL AND perdure.alive(s.holder, t.moment), t.moment
+FROM perdure.sessions AS s, (SELECT coalesce($3::bigint, perdure.now()) AS moment) AS t
+WHERE s.session_id = $1::text AND ($2::boolean OR s.status <> 'deleted');
+
+-- name: buried
+-- Whether a session was deleted.
+SELECT EXISTS (SELECT FROM perdure.sessions WHERE session_id = $1::text AND status = 'deleted');
+
+-- name: tree
+-- The sessions of a tree.
+SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner, title,
+    labels::text, created, updated, checkpoint
+FROM perdure.sessions WHERE root = $1::text ORDER BY no;
+
+-- name: heads
+-- Sessions by number, deleted or not.
+SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner, title,
+    labels::text, created, updated, checkpoint
+FROM perdure.sessions WHERE no > $1::bigint ORDER BY no LIMIT $2::bigint;
+
+-- name: runners
+-- All runners, and whether their leases run.
+SELECT id, host, pid, started, expires, agents, expires > coalesce($1::bigint, perdure.now()) FROM perdure.runners ORDER BY id;
+
+-- name: runnable
+-- Free sessions that are due and sessions of dead holders, oldest first.
+SELECT session_id FROM (
+    (
+        SELECT session_id, wake_at AS due, no FROM perdure.sessions
+        WHERE holder IS NULL AND wake_at IS NOT NULL AND wake_at <= coalesce($1::bigint, perdure.now())
+            AND ($2::text[] IS NULL OR agent = ANY ($2::text[]))
+        ORDER BY wake_at, no LIMIT $3::bigint
+    )
+    UNION ALL
+    (
+        SELECT session_id, coalesce(wake_at, updated) AS due, no FROM perdure.sessions
+        WHERE holder IS NOT NULL AND NOT perdure.alive(holder, coalesce($1::bigint, perdure.now()))
+            AND ($2::text[] IS NULL OR agent = ANY ($2::text[]))
+        ORDER BY due, no LIMIT $3::bigint
+    )
+) AS waiting
+ORDER BY due, no LIMIT $3::bigint;
+
+-- name: next_wake
+-- When the next session that nobody holds is due.
+SELECT min(wake_at) FROM perdure.sessions WHERE holder IS NULL AND wake_at IS NOT NULL;
+
+-- name: inbox_waiting
+-- What nobody consumed, by arrival.
+SELECT submission_id, arrival, kind, at, not_before, actor, digest, body, consumed_seq, settled_seq FROM perdure.inbox
+WHERE root = (SELECT root FROM perdure.sessions WHERE no = $1::bigint) AND no = $1::bigint AND consumed_seq IS NULL ORDER BY arrival;
+
+-- name: inbox_one
+-- One submission.
+SELECT submission_id, arrival, kind, at, not_before, actor, digest, body, consumed_seq, settled_seq FROM perdure.inbox
+WHERE root = (SELECT root FROM perdure.sessions WHERE no = $1::bigint) AND no = $1::bigint AND submission_id = $2::text;
+
+-- name: inbox_page
+-- Submissions by id, consumed or not.
+SELECT submission_id, arrival, kind, at, not_before, actor, digest, body, consumed_seq, settled_seq FROM perdure.inbox
+WHERE root = (SELECT root FROM perdure.sessions WHERE no = $1::bigint) AND no = $1::bigint AND submission_id > $2::text
+ORDER BY submission_id LIMIT $3::bigint;
+
+-- name: entries
+-- Facts in their order.
+SELECT seq, number, kind, at, salt, body_digest, body, chain FROM perdure.journal
+WHERE root = (SELECT root FROM perdure.sessions WHERE no = $1::bigint) AND no = $1::bigint AND seq > $2::bigint AND seq < $3::bigint
+    AND ($5::text[] IS NULL OR kind = ANY ($5::text[]))
+ORDER BY seq LIMIT $4::bigint;
+
+-- name: entries_newest_first
+-- Facts, the last one first.
+SELECT seq, number, kind, at, salt, body_digest, body, chain FROM perdure.journal
+WHERE root = (SELECT root FROM perdure.sessions WHERE no = $1::bigint) AND no = $1::bigint AND seq > $2::bigint AND seq < $3::bigint
+    AND ($5::text[] IS NULL OR kind = ANY ($5::text[]))
+ORDER BY seq DESC LIMIT $4::bigint;
+
+-- name: seek
+-- The first entry with so many messages up to it.
+SELECT perdure.seek($1::bigint, $2::bigint);
+
+-- name: effects
+-- Effects whose key lies in [low, high), by age.
+SELECT effect_key, seq, state FROM perdure.effects
+WHERE root = (SELECT root FROM perdure.sessions WHERE no = $1::bigint) AND no = $1::bigint AND effect_key >= $2::bytea
+    AND ($3::bytea IS NULL OR effect_key < $3::bytea) AND ($4::text IS NULL OR state = $4::text) AND seq > $5::bigint
+ORDER BY seq, effect_key;
+
+-- name: sessions_updated
+-- A page of the list, newest change first.
+SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner, title,
+    labels::text, created, updated, checkpoint
+FROM perdure.sessions
+WHERE (updated, no) < ($11::bigint, $1::bigint) AND updated >= $2::bigint AND updated < $3::bigint
+    AND ($4::text IS NULL OR owner = $4::text)
+    AND ($5::text IS NULL OR agent = $5::text)
+    AND CASE WHEN $7::text[] IS NULL THEN status <> 'deleted' AND ($6::boolean OR status <> 'archived') ELSE status = ANY ($7::text[]) END
+    AND NOT EXISTS (SELECT FROM unnest($8::text[]) AS word WHERE position(word IN folded) = 0)
+    AND ($9::text IS NULL OR labels @> $9::text::jsonb)
+ORDER BY updated DESC, no DESC LIMIT $10::bigint;
+
+-- name: sessions_created
+-- A page of the list, the latest made first.
+SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner, title,
+    labels::text, created, updated, checkpoint
+FROM perdure.sessions
+WHERE no < $1::bigint AND updated >= $2::bigint AND updated < $3::bigint
+    AND ($4::text IS NULL OR owner = $4::text)
+    AND ($5::text IS NULL OR agent = $5::text)
+    AND CASE WHEN $7::text[] IS NULL THEN status <> 'deleted' AND ($6::boolean OR status <> 'archived') ELSE status = ANY ($7::text[]) END
+    AND NOT EXISTS (SELECT FROM unnest($8::text[]) AS word WHERE position(word IN folded) = 0)
+    AND ($9::text IS NULL OR labels @> $9::text::jsonb)
+ORDER BY no DESC LIMIT $10::bigint;
+
+-- name: blob_get
+-- Content by digest.
+SELECT digest, media_type, data, size FROM perdure.blobs WHERE root = $1::text AND digest = $2::text;
+
+-- name: blobs_outside
+-- Which of these stand outside of the database.
+SELECT DISTINCT digest FROM perdure.blobs WHERE data IS NULL AND digest = ANY ($1::text[]);
+
+-- name: blobs
+-- What a tree holds.
+SELECT digest FROM perdure.blobs WHERE root = $1::text ORDER BY digest;
+
+-- name: cursor_get
+-- Where a consumer stands.
+SELECT seq FROM perdure.cursors
+WHERE root = (SELECT root FROM perdure.sessions WHERE no = $1::bigint) AND no = $1::bigint AND consumer = $2::text;
+
+-- name: cursors
+-- All consumers of a session.
+SELECT consumer, seq FROM perdure.cursors
+WHERE root = (SELECT root FROM perdure.sessions WHERE no = $1::bigint) AND no = $1::bigint ORDER BY consumer;
+
+-- name: news
+-- Sessions with entries that a consumer has not acknowledged.
+SELECT s.no, s.session_id, s.version, coalesce(k.seq, 0)
+FROM perdure.sessions AS s LEFT JOIN perdure.cursors AS k ON k.root = s.root AND k.no = s.no AND k.consumer = $1::text
+WHERE s.no > $2::bigint AND s.no <= $3::bigint AND s.version > coalesce(k.seq, 0) AND s.status <> 'deleted'
+ORDER BY s.no LIMIT $4::bigint;
+
+-- name: listen
+-- Hear what other processes announce.
+LISTEN "perdure.";
+
+-- name: announce
+-- Tell other processes which sessions changed; nobody waits for a disk. A lost notice costs a poll.
+SELECT set_config('synchronous_commit', 'off', true), pg_notify($1::text, $2::text);
+
+-- name: snapshot
+-- Changes whenever anybody committed anything.
+SELECT pg_current_snapshot()::text;
+
+-- name: moment
+-- The store's time.
+SELECT perdure.now();
+
+-- name: meta
+-- The facts about the store.
+SELECT key, value FROM perdure.meta;
+
+-- name: meta_put
+-- Write a fact about the store.
+INSERT INTO perdure.meta (key, value) VALUES ($1::text, $2::bytea) ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: maker
+-- One maker or mender of a schema at a time, until the transaction ends.
+SELECT pg_advisory_xact_lock(hashtext('perdure'), hashtext($1::text));
+
+-- name: schema_there
+-- Whether there is a schema of this name.
+SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1::text);
+
+-- name: schema_make
+-- A place of its own.
+CREATE SCHEMA perdure;
+
+-- name: found
+-- What is in the schema: tables, types and functions by name.
+SELECT c.relname::text FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = $1::text AND c.relkind IN ('r', 'p', 'c', 'v', 'm')
+UNION ALL
+SELECT f.proname::text || '()' FROM pg_catalog.pg_proc AS f JOIN pg_catalog.pg_namespace AS n ON n.oid = f.pronamespace
+WHERE n.nspname = $1::text;
+
+-- name: types
+-- The numbers of the schema's types and of arrays of them.
+SELECT t.typname::text, t.oid::bigint, t.typarray::bigint FROM pg_catalog.pg_type AS t
+JOIN pg_catalog.pg_namespace AS n ON n.oid = t.typnamespace WHERE n.nspname = $1::text AND t.typtype = 'c';
+
+-- name: rights
+-- Whether this server, this session and this role let us write; and what they let us use.
+SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean,
+    coalesce((SELECT has_schema_privilege(n.oid, 'USAGE') FROM pg_catalog.pg_namespace AS n WHERE n.nspname = $1::text), true),
+    coalesce((
+        SELECT bool_and(has_table_privilege(c.oid, 'SELECT')) FROM pg_catalog.pg_class AS c
+        JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = $1::text AND c.relkind IN ('r', 'p')
+    ), true),
+    coalesce((
+        SELECT bool_and(has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE'))
+        FROM pg_catalog.pg_class AS c
+        JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE n.nspname = $1::text AND c.relkind IN ('r', 'p') AND c.relname <> 'meta'
+    ), true);

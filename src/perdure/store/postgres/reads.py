@@ -1,0 +1,158 @@
+"""What changes nothing: each a statement, which sees what was committed before it was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...core import canonical
+from ...core.errors import StoreCorrupt
+from ...core.journal import GENESIS, Sealed
+from .. import rules
+from ..base import EffectRow, InboxRow, Loaded, News, Runner, SessionQuery, SessionRow, StoredBlob
+from . import shapes
+from .database import Database
+from .line import Line
+from .wire import TEXTS
+
+__all__ = [
+    "blob",
+    "blobs",
+    "buried",
+    "cursor",
+    "cursors",
+    "effects",
+    "entries",
+    "heads",
+    "inbox",
+    "load",
+    "news",
+    "next_wake",
+    "outside",
+    "runnable",
+    "runners",
+    "seek",
+    "sessions",
+    "submission",
+    "submissions",
+    "tree",
+]
+
+LAST = 2**63 - 1
+
+
+def load(line: Line, database: Database, session_id: str, hidden: bool) -> Loaded | None:
+    for row in line.run("load", session_id, hidden, database.given()):
+        *columns, chain, alive, now = row
+        database.told(now)
+        return Loaded(row=shapes.session(tuple(columns)), chain=chain or GENESIS, holder_alive=alive, now=max(now, database.now()))
+    return None
+
+
+def buried(line: Line, session_id: str) -> bool:
+    return bool(line.run("buried", session_id)[0][0])
+
+
+def tree(line: Line, root: str) -> list[SessionRow]:
+    return [shapes.session(row) for row in line.run("tree", root)]
+
+
+def heads(line: Line, after: int, limit: int) -> list[SessionRow]:
+    return [shapes.session(row) for row in line.run("heads", after, limit)]
+
+
+def runners(line: Line, database: Database) -> list[Runner]:
+    found = []
+    for name, host, pid, started, expires, agents, alive in line.run("runners", database.given()):
+        listed = tuple(canonical.decode(agents.encode()))
+        found.append(Runner(id=name, host=host, pid=pid, started=started, expires=expires, agents=listed, alive=alive))
+    return found
+
+
+def runnable(line: Line, database: Database, limit: int, agents: Sequence[str] | None) -> list[str]:
+    wanted = None if agents is None else TEXTS.encode(agents)
+    return [session_id for (session_id,) in line.run("runnable", database.given(), wanted, limit)]
+
+
+def next_wake(line: Line) -> int | None:
+    found: int | None = line.run("next_wake")[0][0]
+    return found
+
+
+def inbox(line: Line, no: int) -> list[InboxRow]:
+    return [shapes.inbox(row) for row in line.run("inbox_waiting", no)]
+
+
+def submission(line: Line, no: int, submission_id: str) -> InboxRow | None:
+    return next((shapes.inbox(row) for row in line.run("inbox_one", no, submission_id)), None)
+
+
+def submissions(line: Line, no: int, after: str, limit: int) -> list[InboxRow]:
+    return [shapes.inbox(row) for row in line.run("inbox_page", no, after, limit)]
+
+
+def entries(
+    line: Line, no: int, after: int, before: int | None, kinds: list[str] | None, limit: int | None, newest_first: bool
+) -> list[Sealed]:
+    name = "entries_newest_first" if newest_first else "entries"
+    wanted = None if kinds is None else TEXTS.encode(kinds)
+    end = LAST if before is None else before
+    return [Sealed(*row) for row in line.run(name, no, after, end, None if limit is None else max(0, limit), wanted)]
+
+
+def seek(line: Line, no: int, number: int) -> int | None:
+    found: int | None = line.run("seek", no, number)[0][0]
+    return found
+
+
+def effects(line: Line, no: int, key: bytes, state: str | None, after: int) -> list[EffectRow]:
+    rows = line.run("effects", no, key, rules.behind(key), state, after)
+    return [EffectRow(effect_key=found, seq=seq, state=stored) for found, seq, stored in rows]
+
+
+def sessions(line: Line, query: SessionQuery) -> list[SessionRow]:
+    updated, no = query.before or (LAST, LAST)
+    values = (
+        no,
+        -LAST if query.since is None else query.since,
+        LAST if query.until is None else query.until,
+        query.owner,
+        query.agent,
+        query.archived,
+        TEXTS.encode(query.status) if query.status else None,
+        TEXTS.encode([word.casefold() for word in query.words]) if query.words else None,
+        shapes.labels(query.labels) if query.labels else None,
+        max(0, query.limit),
+    )
+    rows = line.run("sessions_created", *values) if query.order == "created" else line.run("sessions_updated", *values, updated)
+    return [shapes.listed(row) for row in rows]
+
+
+def blob(line: Line, root: str, digest: str) -> StoredBlob | None:
+    for found, media_type, data, size in line.run("blob_get", root, digest):
+        if data is None:
+            raise rules.elsewhere(digest, media_type, size)
+        if canonical.digest(data) != digest or len(data) != size:
+            raise StoreCorrupt(f"blob {digest} was altered", hint="run `perdure verify`")
+        return StoredBlob(digest=found, media_type=media_type, data=data)
+    return None
+
+
+def outside(line: Line, digests: Sequence[str]) -> set[str]:
+    return {digest for (digest,) in line.run("blobs_outside", TEXTS.encode(digests))}
+
+
+def blobs(line: Line, root: str) -> list[str]:
+    return [digest for (digest,) in line.run("blobs", root)]
+
+
+def cursor(line: Line, no: int, consumer: str) -> int:
+    return next((seq for (seq,) in line.run("cursor_get", no, consumer)), 0)
+
+
+def cursors(line: Line, no: int) -> list[tuple[str, int]]:
+    return [(consumer, seq) for consumer, seq in line.run("cursors", no)]
+
+
+def news(line: Line, consumer: str, after: int, limit: int, no: int | None) -> list[News]:
+    first, last = (after, LAST) if no is None else (max(after, no - 1), no)
+    return [News(*row) for row in line.run("news", consumer, first, last, limit)]

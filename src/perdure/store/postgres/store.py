@@ -1,0 +1,378 @@
+"""The store's face: what `Store` promises, handed to the writer's thread or to the threads that read and write alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from ...core.errors import StoreClosed, StoreForked, StoreReadOnly, UsageError
+from ...core.journal import Sealed
+from .. import rules
+from ..base import (
+    Adopted,
+    Adoption,
+    Catalogue,
+    Commit,
+    CommitAnswer,
+    Committed,
+    Created,
+    EffectRow,
+    Held,
+    IdTaken,
+    InboxRow,
+    Loaded,
+    News,
+    NewSession,
+    NoSession,
+    OutsideBlob,
+    Runner,
+    Send,
+    SendAnswer,
+    SessionQuery,
+    SessionRow,
+    Stale,
+    StoredBlob,
+)
+from . import alone, reads
+from .address import parse
+from .database import Database
+from .lanes import Lanes
+from .line import Line
+from .notices import Notices
+from .writer import Writer
+
+__all__ = ["PostgresStore"]
+
+T = TypeVar("T")
+
+VACUUM_TIMEOUT = 600.0
+"""How long writing the tables anew may take, with the wait for those who read (seconds)."""
+
+
+class PostgresStore:
+    """Sessions in one schema of a PostgreSQL database, shared by any number of processes of any number of machines.
+
+    ``url``: ``postgresql://user@host/database``, and behind ``?`` whatever libpq knows, and ``schema=`` (perdure) for where the tables
+    are, ``listen=no`` behind a pooler in transaction mode. The schema is made if it isn't there. Time is the database's; ``clock``
+    (milliseconds) stands in for it in tests. ``poll`` is how often, in seconds, somebody who listens to `changes` looks whether a notice
+    was lost. ``timeout`` is how long a statement may take before it is cancelled, ``patience`` how long a lost connection is tried again
+    before whoever waits is told (both in seconds). It holds one connection for writes, one for heartbeats, one for notices, and up to
+    ``readers`` and two more.
+    ``Commit.within`` gets the `psycopg.Connection` of the transaction; it may be called again if that was undone for others' sake.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: rules.Clock | None = None,
+        poll: float = 0.25,
+        readers: int = 2,
+        timeout: float = 30.0,
+        patience: float = 30.0,
+    ) -> None:
+        assert poll > 0
+        assert readers > 0
+        assert timeout > 0
+        self.address = parse(url)
+        self._clock = clock
+        self._poll = poll
+        self._readers = readers
+        self._timeout = timeout
+        self._patience = patience
+        self._pid = os.getpid()
+        self._users = 0
+        self._changing = asyncio.Lock()
+        self._database: Database | None = None
+        self._last: Database | None = None
+        self._writer: Writer
+        self._reads: Lanes
+        self._alone: Lanes
+        self._pulse: Lanes
+        self._notices: Notices
+        # Empty until the store was opened, and not an error: `isinstance(store, Store)` reads the properties.
+        self._known: tuple[str, bytes] = ("", b"")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listeners: dict[object, Callable[[int | None], None]] = {}
+        self._runners: set[str] = set()
+
+    @property
+    def store_id(self) -> str:
+        return self._known[0]
+
+    @property
+    def secret(self) -> bytes:
+        return self._known[1]
+
+    async def open(self) -> None:
+        self._not_forked()
+        if self._database is not None and self._loop is not asyncio.get_running_loop():
+            raise UsageError("the store is open in another event loop", hint="a `Store` serves one loop; open another one on the same URL")
+        async with self._changing:
+            if self._database is not None:
+                self._users += 1
+                return
+            self._loop = asyncio.get_running_loop()
+            database = Database(self.address, timeout=self._timeout, patience=self._patience, clock=self._clock)
+            opening = asyncio.ensure_future(asyncio.to_thread(database.open))
+            try:
+                line = await asyncio.shield(opening)
+            except asyncio.CancelledError:
+                opening.add_done_callback(lambda done: None if done.cancelled() or done.exception() else done.result().close())
+                raise
+            self._reads = Lanes(database, self._readers, "reader")
+            self._alone = Lanes(database, 2, "alone")
+            self._pulse = Lanes(database, 1, "pulse")
+            self._notices = Notices(database, self._loop, self._notify, self._poll)
+            self._writer = Writer(database, self._loop, self._changed)
+            self._writer.start(line)
+            self._known = database.store_id, database.secret
+            self._runners.clear()
+            self._database = self._last = database
+            self._users = 1
+
+    async def close(self) -> None:
+        if os.getpid() != self._pid:
+            # The connections are the parent's.
+            return
+        async with self._changing:
+            database = self._database
+            if database is None:
+                return
+            self._users -= 1
+            if self._users:
+                return
+            self._database = None
+            self._listeners.clear()
+            await self._writer.stop()
+            if self._runners:
+                # What they hold is free at once, as it is when a process ends on one machine. If that fails, their leases run out.
+                names = sorted(self._runners)
+                await asyncio.gather(
+                    self._pulse.write(lambda line, _: alone.end_runners(line, database, names), "closing"), return_exceptions=True
+                )
+                self._notices.announce(None)
+            await asyncio.to_thread(self._let_go)
+
+    def _let_go(self) -> None:
+        for lanes in (self._alone, self._reads, self._pulse):
+            lanes.shut()
+        self._notices.stop()
+
+    async def now(self) -> int:
+        return self._opened().now()
+
+    def time(self) -> int:
+        return rules.wall_clock() if self._last is None else self._last.now()
+
+    async def load(self, session_id: str, *, hidden: bool = False) -> Loaded | None:
+        database = self._opened()
+        return await self._read(lambda line: reads.load(line, database, session_id, hidden))
+
+    async def buried(self, session_id: str) -> bool:
+        return await self._read(lambda line: reads.buried(line, session_id))
+
+    async def commit(self, commit: Commit) -> CommitAnswer:
+        rules.check_commit(commit)
+        database = self._writable()
+        if commit.within is None and not commit.redacted and not commit.erased:
+            answer: CommitAnswer = await self._writer.put(commit)
+            return answer
+        # Somebody else's statements, or a look through a whole tree: nobody else's commit waits for that.
+        token = secrets.randbits(62) + 1
+        answer = await self._alone.write(lambda line, again: alone.commit(line, database, token, commit, again))
+        if isinstance(answer, Committed):
+            self._changed(commit.no)
+        return answer
+
+    async def send(self, send: Send) -> SendAnswer:
+        for blob in send.blobs:
+            rules.check_blob(blob)
+        if send.create is not None:
+            rules.check_new(send.create)
+        self._writable()
+        answer: SendAnswer = await self._writer.put(send)
+        return answer
+
+    async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession:
+        rules.check_new(new)
+        database = self._writable()
+        answer = await self._alone.write(lambda line, again: alone.create(line, database, session_id, new, at, again))
+        if isinstance(answer, Created):
+            self._changed(answer.no)
+        return answer
+
+    async def adopt(self, sessions: Sequence[Adoption]) -> Adopted | IdTaken:
+        rules.check_adoptions(sessions)
+        database = self._writable()
+        answer = await self._alone.write(lambda line, _: alone.adopt(line, database, sessions))
+        if isinstance(answer, Adopted):
+            self._changed(None)
+        return answer
+
+    async def tree(self, root: str) -> list[SessionRow]:
+        return await self._read(lambda line: reads.tree(line, root))
+
+    async def heads(self, *, after: int, limit: int) -> list[SessionRow]:
+        return await self._read(lambda line: reads.heads(line, after, limit))
+
+    async def submissions(self, no: int, *, after: str, limit: int) -> list[InboxRow]:
+        return await self._read(lambda line: reads.submissions(line, no, after, limit))
+
+    async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
+        database = self._writable()
+        token = secrets.randbits(62) + 1
+        answer = await self._alone.write(lambda line, _: alone.claim(line, database, token, no, runner, force))
+        if isinstance(answer, Committed):
+            self._changed(no)
+        return answer
+
+    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue) -> Committed | Stale:
+        database = self._writable()
+        token = secrets.randbits(62) + 1
+        answer = await self._alone.write(lambda line, _: alone.release(line, database, token, no, runner, fence, catalogue))
+        if isinstance(answer, Committed):
+            self._changed(no)
+        return answer
+
+    async def heartbeat(self, runner: Runner, lease_ms: int) -> int:
+        database = self._writable()
+        self._runners.add(runner.id)
+        return await self._pulse.write(lambda line, _: alone.heartbeat(line, database, runner, lease_ms))
+
+    async def runners(self) -> list[Runner]:
+        database = self._opened()
+        return await self._read(lambda line: reads.runners(line, database))
+
+    async def retire(self, runner: str) -> None:
+        self._writable()
+        self._runners.discard(runner)
+        await self._pulse.write(lambda line, _: alone.retire(line, runner))
+        self._changed(None)
+
+    async def runnable(self, *, limit: int, agents: Sequence[str] | None = None) -> list[str]:
+        database = self._opened()
+        return await self._read(lambda line: reads.runnable(line, database, limit, agents))
+
+    async def next_wake(self) -> int | None:
+        return await self._read(reads.next_wake)
+
+    async def inbox(self, no: int) -> list[InboxRow]:
+        return await self._read(lambda line: reads.inbox(line, no))
+
+    async def submission(self, no: int, submission_id: str) -> InboxRow | None:
+        return await self._read(lambda line: reads.submission(line, no, submission_id))
+
+    async def entries(
+        self,
+        no: int,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        kinds: Iterable[str] | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> list[Sealed]:
+        wanted = None if kinds is None else list(kinds)
+        return await self._read(lambda line: reads.entries(line, no, after, before, wanted, limit, newest_first))
+
+    async def seek(self, no: int, number: int) -> int | None:
+        return await self._read(lambda line: reads.seek(line, no, number))
+
+    async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None, after: int = 0) -> list[EffectRow]:
+        return await self._read(lambda line: reads.effects(line, no, key or b"", state, after))
+
+    async def sessions(self, query: SessionQuery) -> list[SessionRow]:
+        return await self._read(lambda line: reads.sessions(line, query))
+
+    async def blob(self, root: str, digest: str) -> StoredBlob | None:
+        return await self._read(lambda line: reads.blob(line, root, digest))
+
+    async def outside(self, digests: Sequence[str]) -> set[str]:
+        return await self._read(lambda line: reads.outside(line, digests))
+
+    async def put_blob(self, root: str, blob: StoredBlob | OutsideBlob) -> None:
+        rules.check_blob(blob)
+        database = self._writable()
+        await self._alone.write(lambda line, _: alone.put_blob(line, database, root, blob))
+
+    async def blobs(self, root: str) -> list[str]:
+        return await self._read(lambda line: reads.blobs(line, root))
+
+    async def cursor(self, no: int, consumer: str) -> int:
+        return await self._read(lambda line: reads.cursor(line, no, consumer))
+
+    async def cursors(self, no: int) -> list[tuple[str, int]]:
+        return await self._read(lambda line: reads.cursors(line, no))
+
+    async def ack(self, no: int, consumer: str, seq: int) -> int:
+        self._writable()
+        return await self._alone.write(lambda line, _: alone.ack(line, no, consumer, seq))
+
+    async def news(self, consumer: str, *, after: int = 0, limit: int, no: int | None = None) -> list[News]:
+        return await self._read(lambda line: reads.news(line, consumer, after, limit, no))
+
+    async def forget(self, consumer: str) -> None:
+        self._writable()
+        await self._alone.write(lambda line, _: alone.forget(line, consumer))
+
+    async def delete(self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = ()) -> None:
+        self._writable()
+        if await self._alone.write(lambda line, _: alone.delete(line, no, keep, receipts, erased)):
+            self._changed(no)
+
+    async def vacuum(self) -> None:
+        self._writable()
+        await self._alone.write(lambda line, _: alone.vacuum(line, VACUUM_TIMEOUT), once=True)
+
+    def changes(self, listener: Callable[[int | None], None]) -> Callable[[], None]:
+        self._opened()
+        token = object()
+        self._listeners[token] = listener
+        if len(self._listeners) == 1:
+            self._notices.follow(True)
+
+        def stop() -> None:
+            if self._listeners.pop(token, None) is not None and not self._listeners and self._database is not None:
+                self._notices.follow(False)
+
+        return stop
+
+    def _changed(self, no: int | None) -> None:
+        """Something was written here: whoever listens here hears it now, and others a little later."""
+        self._notify(no)
+        if self._database is not None:
+            self._notices.announce(no)
+
+    def _notify(self, no: int | None) -> None:
+        for token, listener in list(self._listeners.items()):
+            if token in self._listeners:
+                try:
+                    listener(no)
+                except Exception as error:
+                    # One listener's fault is not another's.
+                    assert self._loop is not None
+                    self._loop.call_exception_handler({"message": "a listener to a store's changes failed", "exception": error})
+
+    def _not_forked(self) -> None:
+        if os.getpid() != self._pid:
+            raise StoreForked("the store was opened before this process was forked", hint="open a store only after the fork")
+
+    def _opened(self) -> Database:
+        self._not_forked()
+        if self._database is None:
+            raise StoreClosed("the store is not open", hint="await store.open() first")
+        return self._database
+
+    def _writable(self) -> Database:
+        database = self._opened()
+        if database.read_only:
+            raise StoreReadOnly(f"{self.address.shown} can only be read", hint="it is a replica, or the role may not write")
+        return database
+
+    async def _read(self, read: Callable[[Line], T]) -> T:
+        self._opened()
+        return await self._reads.read(read)
