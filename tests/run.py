@@ -26,6 +26,7 @@ SUITES = (
     Suite("interactive", 60, ("tests/integration/interactive",)),
     Suite("catalogue", 60, ("tests/integration/catalogue",)),
     Suite("budgets", 60, ("tests/integration/budgets",)),
+    Suite("runs", 45, ("tests/integration/runs",)),
     Suite("media", 60, ("tests/integration/media",)),
     Suite("workspace tools", 60, ("tests/integration/tools",)),
     Suite("sweep", 120, ("tests/integration/sweep",)),

@@ -241,7 +241,7 @@ def _started(before: Checkpoint, turn: Turn, entry: OperationStarted) -> Iterato
         if request is None:
             yield "a model call says nothing about its request"
             return
-        if (request.upto or 0) != plan.upto or (request.upto is None) != (plan.kind != "compaction"):
+        if (request.upto or 0) != plan.upto or (request.upto is None) != (plan.kind not in ("compaction", "memory")):
             yield "the request is not about the messages that its operation summarises"
         candidate = turn.candidate.receipt if turn.candidate is not None else 0
         if request.candidate != (candidate if plan.kind == "repair" else 0) or (plan.kind == "repair" and not candidate):
