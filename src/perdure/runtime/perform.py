@@ -223,7 +223,7 @@ class Performer:
                     continue
                 if not isinstance(item, TextDelta | ReasoningDelta) or not isinstance(item.text, str):
                     raise InvalidModelOutput("the model's stream holds something that is neither text nor an answer")
-                if operation.plan.kind != "model":
+                if operation.plan.kind in ("compaction", "memory"):
                     # Nobody is spoken to.
                     continue
                 if isinstance(item, TextDelta):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,13 +11,12 @@ from typing import Any
 
 import msgspec
 
-from perdure import Agent, FunctionModel, Limits, ModelRequest, Reply, Result, SessionMemory, StoreBroken, StoreError, Usage
+from perdure import Agent, FunctionModel, Limits, ModelCall, ModelRequest, Reply, Result, SessionMemory, StoreBroken, StoreError, Usage
 from perdure.core.checkpoint import Checkpoint
 from perdure.core.checkpoint import decode as decode_checkpoint
-from perdure.core.entries import Entry, OperationEnded, OperationStarted
+from perdure.core.entries import Entry
 from perdure.core.journal import open_entry
 from perdure.core.memory import MEMORY
-from perdure.core.records import MODEL_KINDS
 from perdure.core.usage import Totals
 from perdure.store.base import Commit, SessionRow
 from perdure.testing import FaultStore
@@ -148,31 +147,31 @@ class Stored:
     row: SessionRow
     checkpoint: Checkpoint
     entries: tuple[Entry, ...]
+    calls: tuple[ModelCall, ...]
 
     @classmethod
     async def of(cls, process: Process) -> Stored:
         head = await process.store.load(SESSION)
         assert head is not None
         rows = await process.store.entries(head.row.no)
-        return cls(head.row, decode_checkpoint(head.row.checkpoint), tuple(map(open_entry, rows)))
+        calls = await process.sessions.model_calls(SESSION)
+        return cls(head.row, decode_checkpoint(head.row.checkpoint), tuple(map(open_entry, rows)), tuple(calls))
 
     @property
     def ledger(self) -> list[tuple[str, int | None]]:
-        """Every dispatched call of a model that ended: its kind, and the tokens that its provider reported."""
-        return ledger_of(self.entries)
+        """Every call that was sent to a model and has ended."""
+        return ledger_of(self.calls)
 
     def all(self, kind: type[Any]) -> list[Any]:
         return [entry for entry in self.entries if isinstance(entry, kind)]
 
 
-def ledger_of(entries: Sequence[Entry]) -> list[tuple[str, int | None]]:
-    """As `Stored.ledger`."""
-    kinds = {entry.operation: entry.plan.kind for entry in entries if isinstance(entry, OperationStarted) and entry.plan is not None}
+def ledger_of(calls: Iterable[ModelCall]) -> list[tuple[str, int | None]]:
+    """Calls in short: what each was for, and the tokens that its provider reported."""
     found: list[tuple[str, int | None]] = []
-    for entry in entries:
-        if isinstance(entry, OperationEnded) and entry.attempt and kinds.get(entry.operation) in MODEL_KINDS:
-            totals = Totals().plus(entry.usage)
-            found.append((kinds[entry.operation], None if totals.unknown_calls else totals.total_tokens))
+    for call in calls:
+        totals = Totals().plus(call.usage)
+        found.append((call.kind, None if totals.unknown_calls else totals.total_tokens))
     return found
 
 

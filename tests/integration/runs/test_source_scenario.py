@@ -13,7 +13,7 @@ from perdure.runtime.verify import verify
 from perdure.testing import find_all_problems
 from tests.integration.interactive.acting import eventually
 
-from .seed import ANSWER, MARKER, PHRASE, QUESTION, SESSION, ReceiptFailed, Seed, Stored, commits_of, plain
+from .seed import ANSWER, MARKER, PHRASE, QUESTION, SESSION, ReceiptFailed, Seed, Stored, commits_of, ledger_of, plain
 
 
 async def test_the_whole_scenario_with_its_exact_figures(seed: Seed) -> None:
@@ -35,6 +35,7 @@ async def test_the_whole_scenario_with_its_exact_figures(seed: Seed) -> None:
             assert len(seed.asked) == 2
             stored = await Stored.of(second)
             assert stored.ledger == [("memory", 15), ("model", 25)]
+            assert ledger_of(result.model_calls) == stored.ledger
             assert result.usage.total_tokens == 40
             assert stored.checkpoint.usage.total_tokens == 40
             receipt = next(entry for entry in stored.all(OperationEnded) if entry.operation.endswith(".0.0"))

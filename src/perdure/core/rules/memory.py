@@ -7,11 +7,12 @@ from msgspec.structs import replace
 
 from ..checkpoint import Operation
 from ..draft import Draft
-from ..entries import ExtensionSet, OperationEnded
+from ..entries import ExtensionSet
 from ..memory import MEMORY, STATE, MemoryState, learn
 from ..messages import digest_of, part_digest, visible
 from ..records import Failure, Plan
 from ..reports import AttemptEnded, MemoryPrepared
+from .endings import model_receipt
 from .turns import ask_model
 
 INVALID = "session_memory_output_invalid"
@@ -31,17 +32,7 @@ def prepare(draft: Draft, command: MemoryPrepared) -> None:
 
 def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry_at: int | None) -> None:
     """The receipt of an attempt, and what the session remembers now, together. Nothing that goes wrong here ends the turn."""
-    ended = OperationEnded(
-        operation=operation.id,
-        attempt=command.attempt,
-        status=command.status,
-        finish=command.finish,
-        usage=command.usage,
-        model=command.model,
-        failure=command.failure,
-        parts=command.parts,
-        group=command.group if command.status == "succeeded" else "",
-    )
+    ended = model_receipt(command)
     before, plan = command.remembered, operation.plan
     if command.status == "succeeded":
         learned = learn(before, command.parts, upto=plan.upto, base=draft.checkpoint.transcript.base, tokens=plan.tokens)
