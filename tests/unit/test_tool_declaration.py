@@ -236,17 +236,10 @@ print("pydantic" in sys.modules)
     assert python(program).split() == ["False", "False", "True"]
 
 
-def test_a_transactional_tool_is_refused_in_plain_words() -> None:
-    with pytest.raises(InvalidTool, match="isn't available yet"):
-
-        @tool(effect="transactional")
-        def write() -> None: ...
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"effect": "harmless"}, "effect='harmless'.*pure, idempotent, external"),
+        ({"effect": "harmless"}, "effect='harmless'.*pure, idempotent, transactional, external"),
         ({"on_uncertain": "guess"}, "on_uncertain='guess'"),
         ({"guard": None}, "guard=None"),
         ({"timeout": 0}, "timeout"),

@@ -69,6 +69,7 @@ __all__ = [
     "SubmissionConflict",
     "SubmissionRejected",
     "TooManyRanges",
+    "TransactionLost",
     "TurnUnfinished",
     "UnknownAgent",
     "UnknownModel",
@@ -404,6 +405,12 @@ class StoreBroken(StoreError):
 
     code = "store_broken"
     retryable = True
+
+
+class TransactionLost(StoreError):
+    """A function that ran within a commit ended the transaction, or worked in it for too long. Nothing of the commit was kept."""
+
+    code = "transaction_lost"
 
 
 class StoreCorrupt(StoreError):

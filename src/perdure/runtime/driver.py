@@ -18,7 +18,7 @@ from ..agent.definition import describe
 from ..core.checkpoint import Operation, Turn
 from ..core.commands import Interrupt, PostMessage
 from ..core.entries import SessionChanged, TurnEnded, TurnEnding
-from ..core.errors import Fenced, LimitExceeded, SessionStuck, StoreCorrupt
+from ..core.errors import Fenced, LimitExceeded, SessionStuck, StoreCorrupt, TransactionLost
 from ..core.memory import MEMORY
 from ..core.model_calls import ModelCall
 from ..core.phase import phase
@@ -40,6 +40,7 @@ from .perform import Outcome, Performer
 from .remembering import learns
 from .scope import missing, put_away
 from .steps import Steps
+from .transactions import Made, Transaction
 from .turns import INBOX_RETRIES, Turns, middleware_error
 from .work import Work
 
@@ -242,6 +243,8 @@ class Driver:
         elif self._known.dirty:
             await self._known.read_inbox()
             await self._check_hold()
+        if self.held and self._work.transactions:
+            return await self._transact(self._work.transactions.pop(0))
         if self.held and self._must_cancel():
             await self._cancel_all()
         elif self.held and (calls := self._giving_way()):
@@ -278,7 +281,8 @@ class Driver:
 
     def _waits_for_effects(self) -> bool:
         """Whether nothing can be decided before what runs here ends, or something else happens."""
-        return self._work.running and not (self._work.reports or self._known.rows or self._known.dirty or self._turns.stopping)
+        told = self._work.reports or self._work.transactions
+        return self._work.running and not (told or self._known.rows or self._known.dirty or self._turns.stopping)
 
     async def _wait(self, state: State) -> None:
         until = self._next_moment(state)
@@ -370,7 +374,8 @@ class Driver:
         """Whether nothing is left that this process could do now, or it is to do nothing more and nothing runs."""
         if self._hooks.running or (self._hooks.open and batch.checkpoint.turn is not None and not self._turns.stopping):
             return False
-        return phase(batch.checkpoint) in ("idle", "waiting") or (self._turns.stopping and not self._work.running)
+        told = len(self._work.reports) > self._turns.taken or self._work.transactions
+        return phase(batch.checkpoint) in ("idle", "waiting") or (self._turns.stopping and not (self._work.running or told))
 
     async def _commit(self, batch: Batch, claim: Claim | None) -> State:
         assert self._known.head is not None
@@ -451,6 +456,28 @@ class Driver:
         problem = await self._turns.remembering.export(self._known.checkpoint, aside=self.runtime.notice_delay > 0)
         if problem:
             self.feed.publish([HookFailed(extension=MEMORY, hook="export", message=problem)])
+
+    async def _transact(self, transaction: Transaction) -> State:
+        """Commit the receipt of an effect that is done in that very commit, and nothing besides: user code runs there."""
+        assert self._known.head is not None
+        if not transaction.waits(self._known.checkpoint):
+            return "again"
+        made: list[Made] = []
+        now = max(self.clock.now(), self._known.head.now)
+        commit = transaction.commit(self._known.head, self._known.checkpoint, holder=self.runtime.runner_id, now=now, made=made)
+        self._unannounced = True
+        try:
+            answer = await self.store.commit(commit)
+        except TransactionLost as error:
+            self._unannounced = False
+            self._work.reports.append(transaction.failure(error, now))
+            return "again"
+        self._unannounced &= isinstance(answer, Committed)
+        if not isinstance(answer, Committed):
+            raise self._fenced("taken over")
+        self._turns.begin_anew()
+        await self._committed(made[0].batch, made[0].commit, answer)
+        return "again"
 
     def _shrink(self, error: LimitExceeded) -> None:
         """What is too large to keep becomes a failure that says so."""

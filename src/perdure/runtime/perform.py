@@ -37,12 +37,15 @@ from ..core.words import said, words
 from ..models.base import Delta, Finish, Model, ModelOutput, ModelRequest, ReasoningDelta, TextDelta
 from ..store.base import StoredBlob
 from ..tools.context import ToolContext
+from ..tools.returned import kept
 from ..tools.tool import ArgumentsInvalid, Done, NotDone, ResultInvalid, Tool, ToolCancelled, ToolError, Unknown, WithMedia
+from ..tools.transaction import InTransaction
 from . import tokens
 from .clock import Clock
 from .context import Fetch
+from .transactions import Transaction
 
-__all__ = ["LONGEST_SECONDS", "OUTPUT_LIMIT", "Late", "Outcome", "Performer", "asked_to_stop", "keep_parts", "stored_media"]
+__all__ = ["LONGEST_SECONDS", "OUTPUT_LIMIT", "Late", "Outcome", "Performed", "Performer", "asked_to_stop", "keep_parts", "stored_media"]
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
 """The longest answer of a model, or result of a tool, that is kept (bytes)."""
@@ -65,6 +68,7 @@ NAME_LIMIT = 200
 _FINISHES = get_args(Finish)
 
 Outcome: TypeAlias = tuple[AttemptEnded | Reconciled | Fail, tuple[StoredBlob, ...]]
+Performed: TypeAlias = Outcome | Transaction
 Late: TypeAlias = Callable[[str, int, Any, bool], None]
 
 _log = logging.getLogger("perdure.runtime")
@@ -262,8 +266,11 @@ class Performer:
             return self.stopped(operation, failure), ()
         return self._responded(operation, "failed", failure.message, is_error=True, failure=failure)
 
-    async def tool(self, operation: Operation, agent: Agent, tool: Tool, arguments: Any) -> Outcome:
-        """One tool call. Cancelling it cancels an async tool and waits for its end; a sync one goes on, and its end is reported late."""
+    async def tool(self, operation: Operation, agent: Agent, tool: Tool, arguments: Any) -> Performed:
+        """One tool call; of a transactional one, what is left to be done in the commit of its receipt.
+
+        Cancelling it cancels an async tool and waits for its end; a sync one goes on, and its end is reported late.
+        """
         context = self.context(operation, agent)
         try:
             bound = tool.check(arguments)
@@ -316,9 +323,11 @@ class Performer:
         status: Any = "uncertain" if began and operation.plan.effect == "external" else "cancelled"
         return AttemptEnded(operation=operation.id, attempt=operation.attempt, status=status, failure=why, at=self._clock.now())
 
-    def _ended(self, operation: Operation, tool: Tool, ended: asyncio.Future[Any]) -> Outcome:
+    def _ended(self, operation: Operation, tool: Tool, ended: asyncio.Future[Any]) -> Performed:
         error = _error(ended)
         match error:
+            case None if isinstance(asked := ended.result(), InTransaction):
+                return self.transaction(operation, lambda connection: kept(asked(connection)))
             case None:
                 return self._responded(operation, "succeeded", ended.result(), is_error=False)
             case ResultInvalid():
@@ -354,6 +363,14 @@ class Performer:
         blobs = tuple(item.blob for item in media)
         parts, stored = keep_parts((ToolCallResponse(id=plan.call, name=plan.name, response=response, is_error=is_error, media=blobs),))
         return parts, (*stored, *stored_media(media))
+
+    def transaction(self, operation: Operation, function: Callable[[Any], Any]) -> Transaction:
+        """A function that makes an operation's result in the commit of its receipt."""
+
+        def respond(response: Any, is_error: bool) -> tuple[tuple[Part, ...], tuple[StoredBlob, ...]]:
+            return self.response(operation, response, is_error=is_error)
+
+        return Transaction(operation=operation, function=function, respond=respond)
 
     def _ended_late(self, operation: Operation, ended: asyncio.Future[Any]) -> None:
         error = _error(ended)
@@ -406,6 +423,7 @@ class Performer:
             author=self.turn.author if self.turn is not None else "",
             source=self.turn.source if self.turn is not None else None,
             agent=agent.name,
+            effect=operation.plan.effect,
         )
 
 

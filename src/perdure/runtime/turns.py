@@ -104,6 +104,11 @@ class Turns:
         self._steered: tuple[str, int, int] = ("", 0, 0)
         self._sent: tuple[str, RequestRecord] | None = None
 
+    def begin_anew(self) -> None:
+        """Nothing is proposed yet: what is committed next takes none of the reports."""
+        self.taken = 0
+        self.faults.clear()
+
     def committed(self, batch: Batch, *, claimed: bool) -> None:
         """What was decided stands."""
         if claimed or any(entry.kind == "turn_started" for entry in batch.entries):
@@ -122,7 +127,7 @@ class Turns:
         now = max(self._clock.now(), head.now)
         batch = Batch(head, self._known.checkpoint, now=now)
         claim = None
-        self.faults.clear()
+        self.begin_anew()
         self._known.fresh.clear()
         # A result that somebody reported is a receipt, and known before anything is given up as lost.
         for row in self._known.rows:

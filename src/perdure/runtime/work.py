@@ -24,8 +24,9 @@ from ..store.base import StoredBlob
 from ..tools.tool import WithMedia
 from .calls import Calls
 from .ledger import Ledger
-from .perform import Late, Outcome, Performer, asked_to_stop
+from .perform import Late, Outcome, Performed, Performer, asked_to_stop
 from .prepare import Asked
+from .transactions import Transaction
 
 __all__ = ["Work"]
 
@@ -43,7 +44,8 @@ class _Doing(NamedTuple):
 
 
 class Work:
-    """Makes what runs here what the checkpoint says should run. What ended stands in ``reports`` until it is committed.
+    """Makes what runs here what the checkpoint says should run. What ended stands in ``reports`` until it is committed; what is left to be
+    done in the commit of its receipt stands in ``transactions``.
 
     ``requests`` are the model requests of operations that were prepared here. ``wake`` is called whenever something ended; ``keep`` gets
     the tasks that nobody here waits for any more, and ``late`` results that only another commit can take; ``archived`` answers calls of
@@ -65,6 +67,7 @@ class Work:
         archived: Archived,
     ) -> None:
         self.reports: list[Outcome] = []
+        self.transactions: list[Transaction] = []
         self.error: StoreError | None = None
         self.requests: dict[str, Asked] = {}
         self._agent = agent
@@ -90,7 +93,7 @@ class Work:
         wanted = {(item.id, item.attempt, item.status): item for item in due(checkpoint)}
         for key in [key for key in self._doing if key not in wanted]:
             self._doing.pop(key).task.cancel()
-        told = {_subject(report) for report, _ in self.reports}
+        told = {_subject(report) for report, _ in self.reports} | {_about(item.operation) for item in self.transactions}
         for key, item in wanted.items():
             # What ended while a commit was under way is told in the next one, and not begun again.
             if key not in self._doing and _about(item) not in told:
@@ -98,6 +101,7 @@ class Work:
                 self._doing[key] = _Doing(item, task)
 
     async def _report(self, key: tuple[str, int, str], operation: Operation) -> None:
+        outcome: Performed
         try:
             outcome = await (self._reconcile(operation) if operation.status == "unknown" else self._perform(operation))
         except StoreError as error:
@@ -117,10 +121,13 @@ class Work:
                 _log.exception("%s ended in a way that nobody expected", operation.id)
                 outcome = self._performer.unexpected(operation, error)
         if self._doing.pop(key, None) is not None:
-            self.reports.append(outcome)
+            if isinstance(outcome, Transaction):
+                self.transactions.append(outcome)
+            else:
+                self.reports.append(outcome)
             self._wake()
 
-    async def _perform(self, item: Operation) -> Outcome:
+    async def _perform(self, item: Operation) -> Performed:
         name = item.plan.name
         if item.plan.kind in MODEL_KINDS:
             asked = self.requests[item.id]
@@ -170,6 +177,7 @@ class Work:
         Returns what has not ended yet.
         """
         self._hand_over()
+        self.transactions.clear()
         for item in self._doing.values():
             external = item.operation.plan.kind == "tool" and item.operation.plan.effect == "external"
             if external and hand_over:

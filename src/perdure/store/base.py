@@ -8,7 +8,7 @@ Cancelling a caller never cancels a write that has begun. All times are millisec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -38,6 +38,7 @@ __all__ = [
     "NoSession",
     "OutsideBlob",
     "QueueIsFull",
+    "Run",
     "Runner",
     "Send",
     "SendAnswer",
@@ -153,6 +154,19 @@ class Edited(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
+T = TypeVar("T")
+
+
+class Run(Protocol):
+    """Runs a function inside the transaction of a commit."""
+
+    def __call__(self, function: Callable[[Any], T], /) -> T:
+        """What the function returns, given what the store's statements run on.
+
+        If it raises, nothing is left of what it wrote, and this raises the same. Raises `StoreError` where the transaction is gone.
+        """
+
+
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """Become the holder in this commit; the fence rises by one. Refused as `Held` while the present holder is alive, unless ``force``."""
 
@@ -167,8 +181,10 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     session must be free. ``inbox_head``: refuse with `InboxMoved` if another submission arrived since. ``received`` are rows that
     enter the inbox already consumed. ``progress`` sets the count of claims without progress back to 0. ``catalogue`` None leaves its
     columns (and ``updated``) alone. ``redacted`` are earlier entries that lose body and salt, and ``erased`` digests of content that goes
-    unless another entry or waiting submission of the tree still holds the digest; none of it stays in a log. ``within`` runs inside the
-    transaction, given what the store's statements run on.
+    unless another entry or waiting submission of the tree still holds the digest; none of it stays in a log.
+    ``within`` is called inside the transaction, once this commit was compared with what is stored, where it may block: it lets the user's
+    statements `Run`, and returns the commit that is applied instead, with the same ``no``, ``version``, ``fence``, ``holder``, ``claim``,
+    ``received`` and ``inbox_head``. It is called again if the transaction had to be rolled back for another commit's sake.
     A commit with entries raises the version to the last entry's seq; one without leaves version and checkpoint as they are.
     """
 
@@ -193,7 +209,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     release: bool = False
     progress: bool = False
     inbox_head: int | None = None
-    within: Callable[[Any], None] | None = None
+    within: Callable[[Run], Commit] | None = None
 
 
 class Committed(msgspec.Struct, frozen=True):

@@ -10,8 +10,11 @@ import asyncio
 import hashlib
 import secrets
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -40,6 +43,7 @@ from .base import (
     NoSession,
     OutsideBlob,
     QueueIsFull,
+    Run,
     Runner,
     Send,
     SendAnswer,
@@ -84,10 +88,12 @@ class _Content:
         self.owners: dict[str, MemoryStore] = {}
         self.listeners: dict[object, tuple[MemoryStore, asyncio.AbstractEventLoop, Callable[[int | None], None]]] = {}
         self.now = 0
+        self.tables: Any = None
 
 
 class MemoryStore:
-    """Sessions in this process's memory. ``Commit.within`` is called with ``None``."""
+    """Sessions in this process's memory. What runs within a commit gets an `apsw.Connection` to an SQLite database in memory, which lives
+    as long as the content: what works there works in a file."""
 
     def __init__(self, clock: rules.Clock | None = None, *, store_id: str | None = None) -> None:
         # A given id makes a simulation repeatable, keys and tokens included; a store of one's own should be as hard to guess as any.
@@ -164,11 +170,14 @@ class MemoryStore:
             if arriving.submission_id in session.inbox:
                 return AlreadyThere(session.inbox[arriving.submission_id])
 
+        if commit.within is None:
+            return self._apply(session, head, commit)
+        with self._tables() as run:
+            return self._apply(session, head, rules.check_within(commit, commit.within(run)))
+
+    def _apply(self, session: _Session, head: rules.Head, commit: Commit) -> Committed:
         # Everything that may fail comes first, on copies; what follows can only succeed.
         inbox = _inbox_after(session, commit)
-        if commit.within is not None:
-            commit.within(None)
-
         after = rules.after_commit(commit, head)
         session.journal.extend(commit.entries)
         for seq in commit.redacted:
@@ -544,6 +553,25 @@ class MemoryStore:
         self._keep(new.root, new.blobs)
         self._content.by_id[session_id] = self._content.by_no[no] = session
         return session
+
+    @contextmanager
+    def _tables(self) -> Iterator[Run]:
+        """A transaction on the users' tables."""
+        # Most runs have none, and need no database for them.
+        import apsw
+
+        from .sqlite.within import run_within
+
+        if self._content.tables is None:
+            self._content.tables = apsw.Connection(":memory:")
+        connection = self._content.tables
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield partial(run_within, connection)
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
     def _keep(self, root: str, blobs: Iterable[StoredBlob | OutsideBlob]) -> None:
         for blob in blobs:

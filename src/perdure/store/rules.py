@@ -38,6 +38,7 @@ __all__ = [
     "check_blob",
     "check_commit",
     "check_new",
+    "check_within",
     "elsewhere",
     "judge",
     "matches",
@@ -142,6 +143,15 @@ def check_commit(commit: Commit) -> None:
         raise UsageError("a received row is one that the commit consumes", hint="set consumed_seq, or use send")
     for blob in commit.blobs:
         check_blob(blob)
+
+
+def check_within(asked: Commit, made: Commit) -> Commit:
+    """The commit that `Commit.within` made. Raises `UsageError` for one that was not compared with what is stored."""
+    for name in ("no", "version", "fence", "holder", "claim", "received", "inbox_head"):
+        if getattr(asked, name) != getattr(made, name):
+            raise UsageError(f"the commit that is made within another one has another {name}")
+    check_commit(made)
+    return made
 
 
 def check_new(new: NewSession) -> None:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, get_args, overload
 
 from ..core import canonical
@@ -22,6 +23,7 @@ from ..core.words import said
 from .context import ToolContext
 from .returned import WithMedia, kept
 from .schema import ArgumentsInvalid, ResultInvalid, Shape, identity, is_light, shape_of, unkept
+from .transaction import InTransaction
 
 __all__ = [
     "ArgumentsInvalid",
@@ -251,7 +253,7 @@ def _as_failure(error: BaseException) -> Exception:
 
 
 def _no_awaitable(value: _T, cure: str) -> _T:
-    if inspect.isawaitable(value):
+    if inspect.isawaitable(value) and not isinstance(value, InTransaction):
         if inspect.iscoroutine(value):
             value.close()
         raise unkept(f"the function returned an awaitable and nothing awaited it: {cure}")
@@ -312,8 +314,16 @@ class Tool:
         return canonical.digest(canonical.encode(selected))
 
     def start(self, context: ToolContext, bound: BoundCall) -> Running[Any]:
-        """Start a call and return at once. Its result is plain JSON data, or `WithMedia`, or `ResultInvalid` is its outcome."""
+        """Start a call and return at once. Its result is plain JSON data, or `WithMedia`, or `ResultInvalid` is its outcome.
+
+        That of a transactional one may be `InTransaction`: its result comes of it.
+        """
         kwargs = bound.kwargs if self.shape.context is None else {self.shape.context: context, **bound.kwargs}
+        if self.effect == "transactional":
+            then = partial(_in_transaction, context.asked)
+            return begin(
+                self.name, self.function, kwargs, is_async=self.is_async, then=then, quick=lambda value: isinstance(value, InTransaction)
+            )
         return begin(self.name, self.function, kwargs, is_async=self.is_async, then=kept, quick=is_light)
 
     async def call(self, context: ToolContext, bound: BoundCall) -> Any:
@@ -378,7 +388,8 @@ def tool(
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a typed function, sync or async, a tool.
 
-    ``effect`` says what a second run would do: nothing (``pure``), nothing more (``idempotent``), or something again (``external``).
+    ``effect`` says what a second run would do: nothing (``pure``), nothing more (``idempotent``), or something again (``external``); a
+    ``transactional`` tool does what it does through `ToolContext.transaction` alone, in the commit of its receipt.
     ``key`` names the parameters that make two calls the same effect. ``reconcile`` is asked what became of a call whose outcome is
     unknown: it gets the `ToolContext` and those of the tool's parameters that it names, only reads, and answers `Done`, `NotDone` or
     `Unknown`; without an answer ``on_uncertain`` decides. ``guard`` is what happens to a call that would repeat an effect that the
@@ -443,12 +454,7 @@ def _declare(
         raise InvalidTool(f"{name!r} can't be a tool's name", hint="1 to 64 letters, digits, '_' or '-'; pass name=")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidTool(f"the tool {name!r} yields", hint="a tool returns one result")
-    if effect == "transactional":
-        raise InvalidTool(
-            f"the tool {name!r} is declared transactional, which isn't available yet",
-            hint='use effect="external", or "idempotent" if it can be repeated under its idempotency key',
-        )
-    _one_of(name, "effect", effect, ("pure", "idempotent", "external"))
+    _one_of(name, "effect", effect, get_args(EffectClass))
     _one_of(name, "on_uncertain", on_uncertain, get_args(OnUncertain))
     _one_of(name, "guard", guard, get_args(Guard))
     if timeout is not None and not is_seconds(timeout):
@@ -483,6 +489,16 @@ def _declare(
     if reconcile is not None:
         _check_reconcile(name, reconcile, shape)
     return made
+
+
+def _in_transaction(asked: list[InTransaction], value: Any) -> Any:
+    """What a transactional tool returned. Raises `ToolError` if that leaves out what it asked for: nothing of it was done."""
+    if asked and (len(asked) > 1 or value is not asked[0]):
+        raise ToolError(
+            "nothing was done: the tool asked for a transaction and returned something else; it must return what ctx.transaction(…) "
+            "returns, once, and have its function make the result"
+        )
+    return value if asked else kept(value)
 
 
 def makes_coroutine(function: Callable[..., Any]) -> bool:

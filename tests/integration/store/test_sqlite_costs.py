@@ -15,7 +15,7 @@ import pytest
 
 from perdure.core.journal import Sealed
 from perdure.store.base import Commit, Committed, EffectRow
-from perdure.store.conformance import create
+from perdure.store.conformance import create, within
 from perdure.store.sqlite import SQLiteStore
 
 KINDS = (("operation_ended", 1_027), ("message", 302), ("operation_started", 198))
@@ -53,10 +53,10 @@ async def logged(store: SQLiteStore, path: Path, count: int, make: Callable[[int
 
 
 async def no_checkpoints(store: SQLiteStore, no: int) -> None:
-    def within(connection: apsw.Connection) -> None:
-        connection.pragma("wal_autocheckpoint", 0)
-
-    await store.commit(Commit(no=no, version=1, fence=0, holder=None, at=1, within=within))
+    writer = store._writer
+    assert writer is not None
+    writer._queue.put(lambda: writer._tx.connection.pragma("wal_autocheckpoint", 0))
+    await store.commit(Commit(no=no, version=1, fence=0, holder=None, at=1))
 
 
 async def test_a_commit_writes_at_most_15_kb_and_20_with_an_effect(store: SQLiteStore, tmp_path: Path) -> None:
@@ -177,11 +177,11 @@ async def test_readers_do_not_wait_for_a_writer(store: SQLiteStore) -> None:
     entered, leave = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def within(_: Any) -> None:
+    def wait(_: Any) -> None:
         loop.call_soon_threadsafe(entered.set)
         asyncio.run_coroutine_threadsafe(leave.wait(), loop).result(20)
 
-    writing = asyncio.ensure_future(store.commit(commit(no, 1, within=within)))
+    writing = asyncio.ensure_future(store.commit(within(commit(no, 1), wait)))
     await entered.wait()
     loaded = await asyncio.wait_for(store.load("s"), 20)
     assert loaded is not None

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -142,56 +142,6 @@ async def test_a_delete_that_a_trigger_hinders_is_not_called_done(path: Path) ->
         assert await everything(store) == before
 
 
-# What users do within a commit
-
-
-async def test_a_users_statements_are_part_of_the_commit(path: Path) -> None:
-    async with store_at(path) as store:
-        no = await create(store)
-        execute(path, "CREATE TABLE theirs (x UNIQUE)")
-
-        def put(value: int) -> Callable[[Any], None]:
-            return lambda connection: connection.execute("INSERT INTO theirs VALUES (?)", (value,))
-
-        assert isinstance(await store.commit(step(no, within=put(1))), Committed)
-        assert isinstance(await store.commit(step(no, 5, within=put(2))), Stale)
-        with pytest.raises(apsw.ConstraintError):
-            await store.commit(step(no, 2, within=put(1)))
-        assert (await row_of(store)).version == 2
-        assert isinstance(await store.commit(step(no, 2, within=put(3))), Committed)
-    connection = apsw.Connection(str(path))
-    assert connection.execute("SELECT x FROM theirs ORDER BY x").fetchall() == [(1,), (3,)]
-    connection.close()
-    sound(path)
-
-
-@pytest.mark.parametrize(
-    "statements",
-    ["COMMIT", "ROLLBACK", "ROLLBACK; BEGIN IMMEDIATE", "RELEASE member", "COMMIT; BEGIN", "ROLLBACK TO member; RELEASE member"],
-)
-@pytest.mark.parametrize("hidden", [False, True])
-async def test_a_user_can_not_end_the_transaction(path: Path, statements: str, hidden: bool) -> None:
-    async with store_at(path) as store:
-        numbers = [await create(store, f"s{index}") for index in range(8)]
-        before = await everything(store, "s4")
-
-        def meddle(connection: apsw.Connection) -> None:
-            if hidden:
-                with suppress(apsw.Error):
-                    connection.execute(statements)
-            else:
-                connection.execute(statements)
-
-        answers = await together(
-            path, store, [store.commit(step(no, within=meddle if index == 4 else None)) for index, no in enumerate(numbers)]
-        )
-        assert isinstance(answers[4], (PerdureError, apsw.Error)), answers[4]
-        assert [answer for index, answer in enumerate(answers) if index != 4] == [Committed(2, 0, 1)] * 7
-        assert await everything(store, "s4") == before
-        assert isinstance(await store.commit(step(numbers[4])), Committed)
-    sound(path)
-
-
 # Disks
 
 
@@ -290,13 +240,17 @@ async def test_a_full_database_is_a_full_disk(path: Path) -> None:
     async with store_at(path) as store:
         no = await create(store)
 
-        def limit(pages: int) -> Callable[[Any], None]:
-            return lambda connection: connection.pragma("max_page_count", pages)
+        def limit(pages: int) -> None:
+            writer = store._writer
+            assert writer is not None
+            writer._queue.put(lambda: writer._tx.connection.pragma("max_page_count", pages))
 
-        await store.commit(step(no, within=limit(60)))
+        limit(60)
+        await store.commit(step(no))
         with pytest.raises(StoreFull):
             await store.commit(step(no, 2, blobs=(content(b"x" * 500_000),)))
-        assert await store.commit(step(no, 2, within=limit(1 << 30))) == Committed(3, 0, 1)
+        limit(1 << 30)
+        assert await store.commit(step(no, 2)) == Committed(3, 0, 1)
         assert await store.blobs("s") == []
     sound(path)
 

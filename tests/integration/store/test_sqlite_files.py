@@ -20,7 +20,7 @@ import pytest
 import perdure.store
 from perdure.core.errors import FormatUnknown, InvalidURL, StoreBroken, StoreCorrupt, StoreReadOnly
 from perdure.store.base import Committed, Sent, SessionQuery, Stale
-from perdure.store.conformance import content, create, facts, row_of, runner, step, submission
+from perdure.store.conformance import content, create, facts, row_of, runner, step, submission, within
 from perdure.store.sqlite import SQLiteStore, rows
 from perdure.store.sqlite.database import APPLICATION_ID, FORMAT
 from perdure.store.sqlite.sql import QUERIES
@@ -88,10 +88,14 @@ async def test_the_writer_is_durable_and_forgets(path: Path) -> None:
     no = await create(store)
     seen: dict[str, object] = {}
 
-    def look(connection: apsw.Connection) -> None:
-        seen.update({name: connection.pragma(name) for name in ("synchronous", "secure_delete")})
+    writer = store._writer
+    assert writer is not None
 
-    await store.commit(step(no, within=look))
+    def look() -> None:
+        seen.update({name: writer._tx.connection.pragma(name) for name in ("synchronous", "secure_delete")})
+
+    writer._queue.put(look)
+    await store.commit(step(no))
     await store.close()
     assert seen == {"synchronous": 2, "secure_delete": 1}
 
@@ -136,7 +140,7 @@ async def test_a_file_that_is_carried_off_during_a_write_answers_nobody_that_it_
     no = await create(store)
     away = path.with_name("elsewhere.db")
     with pytest.raises(StoreBroken, match=r"whether the write is stored is unknown: .* was moved away"):
-        await store.commit(step(no, within=lambda _: path.rename(away)))
+        await store.commit(within(step(no), lambda _: path.rename(away)))
     # Put back, it is what it was, and the same commit finds out that it was done.
     away.rename(path)
     assert isinstance(await store.commit(step(no)), Stale)

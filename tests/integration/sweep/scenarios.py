@@ -45,6 +45,7 @@ from perdure import (
 )
 from perdure.core.messages import Private
 from perdure.testing import Ending, Life, Loss, Scenario, World
+from perdure.testing.sweep import unknown_is_told
 
 USAGE = Usage(input_tokens=100, output_tokens=7, cache_read_tokens=3)
 UNKNOWN = "execution interrupted; result unknown after restart"
@@ -93,6 +94,26 @@ def putting(world: World, **options: Any) -> Any:
     return put
 
 
+def reserving(world: World, **options: Any) -> Any:
+    """A tool that says how many rows its table has: one that was written twice, or not with its receipt, would show."""
+
+    def write(connection: Any, value: int) -> str:
+        connection.execute("CREATE TABLE IF NOT EXISTS seats (value INTEGER)")
+        connection.execute("INSERT INTO seats VALUES (?)", (value,))
+        return f"{connection.execute('SELECT count(*) FROM seats').fetchone()[0]} taken"
+
+    def fail(connection: Any, value: int) -> str:
+        write(connection, value)
+        raise ToolError("no such seat")
+
+    @tool(**{"effect": "transactional", **options})
+    async def reserve(ctx: ToolContext, value: int) -> Any:
+        await world.point("effect", "reserve", "before")
+        return ctx.transaction(write if value else fail, value)
+
+    return reserve
+
+
 # ------------------------------------------------------------------------------------------------------- answers and tools
 
 
@@ -115,6 +136,65 @@ def three_steps(effect: str) -> Scenario:
         return Agent("a", model=world.model([*steps, says("Done.")]), tools=[make[0](world)])
 
     return Scenario(name=f"three-step loop of {effect} tools", agent=agent, script=one_question, commits=8, sends=1)
+
+
+def transactional() -> Scenario:
+    """One commit more for a call than any other tool takes: user code runs between the receipt and the next intent."""
+
+    def agent(world: World) -> Agent:
+        steps = [asks(call("reserve", value=1)), asks(call("reserve", value=0)), asks(call("reserve", value=2)), says("Done.")]
+        return Agent("a", model=world.model(steps), tools=[reserving(world)])
+
+    return Scenario(name="transactional tools", agent=agent, script=one_question, commits=11, sends=1)
+
+
+def transactional_among_others() -> Scenario:
+    def agent(world: World) -> Agent:
+        calls = [call("charge", cents=1), call("reserve", value=1), call("look", place="x"), call("reserve", value=2), call("put", value=2)]
+        tools = [charging(world), looking(world), putting(world), reserving(world)]
+        counted = asks(call("reserve", value=3))
+        return Agent("a", model=world.model([asks(*calls), counted, says("All done.")]), tools=tools, archive=None)
+
+    def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> tuple[Ending, ...]:
+        # Which of the two is the first may change with a restart.
+        usual = unknown_is_told(undisturbed, losses)
+        session = usual.sessions["s"]
+        other = session.with_response("call_0_1", "2 taken", is_error=False).with_response("call_0_3", "1 taken", is_error=False)
+        return usual, usual.change("s", other)
+
+    return Scenario(name="transactional tools among others", agent=agent, script=one_question, expect=expect)
+
+
+def transactional_stopped() -> Scenario:
+    """With ``on_restart="stop"`` a restart ends the turn; what was not committed was not done, and can be done again."""
+
+    def agent(world: World) -> Agent:
+        steps = [asks(call("reserve", value=1)), says("One."), asks(call("reserve", value=2)), says("Two.")]
+        return Agent("a", model=world.model(steps), tools=[reserving(world)], on_restart="stop")
+
+    async def script(life: Life) -> None:
+        await life.run("one", submission="m1")
+
+    def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> Ending:
+        session = undisturbed.sessions["s"]
+        for loss in losses:
+            if not loss.lost.get("s") and loss.phases.get("s") != "tools":
+                continue
+            [lost] = loss.lost["s"]
+            step, tools = int(lost.id.split(".")[1]), lost.plan.kind == "tool"
+            answers = step + tools
+            known = tuple(answers * value for value in (100, 7, 3, 0, 0))
+            told = session.with_response("call_0_0", UNKNOWN) if tools else session
+            ending = replace(
+                told,
+                transcript=told.transcript[: 1 + 2 * answers],
+                outcomes={"m1": ("turn_aborted", "", "restart", "", answers, min(answers, 1), known)},
+                known=known,
+            )
+            return undisturbed.change("s", ending)
+        return undisturbed
+
+    return Scenario(name='on_restart="stop", transactional', agent=agent, script=script, expect=expect)
 
 
 def parallel() -> Scenario:
@@ -1161,6 +1241,9 @@ ALL: tuple[Callable[[], Scenario], ...] = (
     lambda: three_steps("external"),
     lambda: three_steps("pure"),
     lambda: three_steps("idempotent"),
+    transactional,
+    transactional_among_others,
+    transactional_stopped,
     parallel,
     exclusive,
     failing,

@@ -14,7 +14,7 @@ from . import scenarios
 SCENARIOS = {make().name: make for make in scenarios.ALL}
 every_scenario = pytest.mark.parametrize("name", SCENARIOS)
 
-ON_A_FILE = ("plain answer", "parallel tools", "approval: approve", "reconciled effect, told", "two runners")
+ON_A_FILE = ("plain answer", "transactional tools", "parallel tools", "approval: approve", "reconciled effect, told", "two runners")
 """The scenarios that are swept on a real file, too, in the short form."""
 
 

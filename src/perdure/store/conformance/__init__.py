@@ -37,6 +37,7 @@ from .kit import (
     runner,
     step,
     submission,
+    within,
 )
 from .life import Life
 from .notices import Notices
@@ -62,6 +63,7 @@ __all__ = [
     "runner",
     "step",
     "submission",
+    "within",
 ]
 
 

@@ -18,8 +18,10 @@ from ..base import (
     InboxMoved,
     InboxRow,
     NoSession,
+    Run,
     Sent,
     Stale,
+    Store,
     StoredBlob,
 )
 from .kit import (
@@ -227,38 +229,88 @@ class Commits:
             assert await store.effects(no, key=keys[0]) == [rows[0], settled]
             assert await store.effects(no, state="uncertain") == []
 
-    async def test_what_runs_within_a_commit_can_undo_it_and_only_it(self, place: Place) -> None:
+    async def test_what_runs_within_a_commit_is_part_of_it_and_says_what_the_commit_is(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+
+            def within(run: Run) -> Commit:
+                run(lambda connection: connection.execute("CREATE TABLE seats (name TEXT)"))
+                run(lambda connection: connection.execute("INSERT INTO seats VALUES ('12A')"))
+                taken = run(lambda connection: connection.execute("SELECT name FROM seats").fetchall())
+                return step(no, count=len(taken) + 1, checkpoint=repr(taken[0][0]).encode(), consumed=(("m1", 2),))
+
+            assert await store.commit(step(no, within=within)) == Committed(3, 0, 1)
+            row = await row_of(store)
+            assert (row.version, row.checkpoint) == (3, b"'12A'")
+            assert await store.inbox(no) == []
+            assert await seats(store, no, 3) == ["12A"]
+
+    async def test_what_raises_within_a_commit_leaves_nothing_and_the_commit_may_say_so(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            await seats(store, no, 1)
+
+            def fails(connection: Any) -> None:
+                connection.execute("INSERT INTO seats VALUES ('12B')")
+                raise KeyError("no")
+
+            def within(run: Run) -> Commit:
+                run(lambda connection: connection.execute("INSERT INTO seats VALUES ('12A')"))
+                try:
+                    run(fails)
+                except KeyError:
+                    return step(no, 2, checkpoint=b"failed")
+                return step(no, 2)
+
+            assert await store.commit(step(no, 2, within=within)) == Committed(3, 0, 1)
+            assert (await row_of(store)).checkpoint == b"failed"
+            assert await seats(store, no, 3) == ["12A"]
+
+    async def test_a_commit_that_can_not_be_made_within_itself_is_none_and_harms_no_other(self, place: Place) -> None:
         async with opened(place) as store:
             numbers = [await create(store, f"s{index}") for index in range(12)]
+            await seats(store, numbers[0], 1)
             before = await everything(store, "s5")
             ran: list[int] = []
 
-            def within(index: int) -> Callable[[Any], None]:
-                def run(_: Any) -> None:
+            def within(index: int) -> Callable[[Run], Commit]:
+                def made(run: Run) -> Commit:
                     ran.append(index)
+                    run(lambda connection: connection.execute(f"INSERT INTO seats VALUES ('{index:02}')"))
                     if index == 5:
                         raise KeyError("no")
+                    # One that was not compared with what is stored is none either.
+                    return step(numbers[index], version[index] + (index == 6), blobs=(content(b"b"),), claim=Claim(runner="r1"))
 
-                return run
+                return made
 
+            version = [2] + [1] * 11
             commits = [
-                store.commit(step(no, within=within(index), consumed=(("m1", 2),), blobs=(content(b"b"),), claim=Claim(runner="r1")))
-                for index, no in enumerate(numbers)
+                store.commit(step(no, version[index], within=within(index), claim=Claim(runner="r1"))) for index, no in enumerate(numbers)
             ]
             answers = await asyncio.gather(*commits, return_exceptions=True)
             assert isinstance(answers[5], KeyError)
-            assert [answer for index, answer in enumerate(answers) if index != 5] == [Committed(2, 1, 1)] * 11
+            assert isinstance(answers[6], UsageError)
+            good = [index for index in range(12) if index not in (5, 6)]
+            assert [answers[index] for index in good] == [Committed(version[index] + 1, 1, 1) for index in good]
             assert set(ran) == set(range(12))
             assert await everything(store, "s5") == before
-            assert (await row_of(store, "s4")).version == 2
+            assert sorted(await seats(store, numbers[5], 1)) == [f"{index:02}" for index in good]
 
     async def test_nothing_runs_within_a_refused_commit(self, place: Place) -> None:
         async with opened(place) as store:
             no = await create(store)
             ran: list[Any] = []
-            assert await store.commit(step(no, 5, within=ran.append)) == Stale(1, 0, None)
+
+            def within(run: Run) -> Commit:
+                ran.append(run)
+                return step(no)
+
+            assert await store.commit(step(no, 5, within=within)) == Stale(1, 0, None)
+            assert await store.commit(step(no, holder="r1", within=within)) == Stale(1, 0, None)
+            assert await store.commit(step(no, inbox_head=0, within=within)) == InboxMoved(1)
             assert ran == []
-            assert isinstance(await store.commit(step(no, within=ran.append)), Committed)
+            assert isinstance(await store.commit(step(no, within=within)), Committed)
             assert len(ran) == 1
 
     async def test_the_time_of_a_change_never_goes_back(self, place: Place) -> None:
@@ -267,3 +319,16 @@ class Commits:
             await store.commit(step(no, catalogue=catalogue("running", agent="other", labels={"k": "v"})))
             row = await row_of(store)
             assert (row.updated, row.status, row.agent, row.labels) == (9_000, "running", "other", {"k": "v"})
+
+
+async def seats(store: Store, no: int, version: int) -> list[str]:
+    """What stands in the users' table of that name, which is made if it isn't there; the session gets one entry more."""
+    found: list[Any] = []
+
+    def within(run: Run) -> Commit:
+        run(lambda connection: connection.execute("CREATE TABLE IF NOT EXISTS seats (name TEXT)"))
+        found[:] = run(lambda connection: connection.execute("SELECT name FROM seats").fetchall())
+        return step(no, version)
+
+    assert isinstance(await store.commit(step(no, version, within=within)), Committed)
+    return [name for (name,) in found]

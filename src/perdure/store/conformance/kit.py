@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
+
+import msgspec
 
 from ...core.journal import Sealed
 from ..base import (
     Catalogue,
     Commit,
     NewSession,
+    Run,
     Runner,
     Send,
     Sent,
@@ -144,3 +147,13 @@ async def raises(kind: type[BaseException], awaitable: Awaitable[Any]) -> BaseEx
     except kind as error:
         return error
     raise AssertionError(f"no {kind.__name__}, but {answer!r}")
+
+
+def within(commit: Commit, function: Callable[[Any], Any]) -> Commit:
+    """A commit with a user's statements in its transaction."""
+
+    def made(run: Run) -> Commit:
+        run(function)
+        return commit
+
+    return msgspec.structs.replace(commit, within=made)

@@ -24,6 +24,18 @@ RELEASE member;
 -- It is not.
 ROLLBACK TO member;
 
+-- name: within
+-- A user's statements begin.
+SAVEPOINT within;
+
+-- name: within_done
+-- They are part of the write.
+RELEASE within;
+
+-- name: within_undo
+-- They are not.
+ROLLBACK TO within;
+
 -- name: data_version
 -- Changes whenever another connection committed.
 PRAGMA data_version;

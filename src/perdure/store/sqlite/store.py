@@ -65,8 +65,7 @@ class SQLiteStore:
 
     ``clock`` returns milliseconds; leases are measured by it. ``poll`` is how often, in seconds, somebody who listens to `changes` looks
     for other processes' commits. ``busy_timeout`` is how long a program that is not perdure may hold the database before a write fails.
-    ``Commit.within`` gets the `apsw.Connection` of the transaction; it may be called again if that had to be rolled
-    back for another's sake.
+    What runs within a commit gets the `apsw.Connection` of its transaction.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ import msgspec
 
 from ...core.errors import PerdureError, StoreBroken, StoreCorrupt
 from .database import Database, translate
-from .writes import Transaction, WithinFailed, Write
+from .writes import CallerFailed, Transaction, Write
 
 __all__ = ["BATCH_LIMIT", "Job", "Writer"]
 
@@ -254,7 +254,7 @@ class Writer:
                     raise
                 tx.run("member_undo")
                 tx.run("member_done")
-                job.error = error.error if isinstance(error, WithinFailed) else _outward(error)
+                job.error = error.error if isinstance(error, CallerFailed) else _outward(error)
             else:
                 tx.run("member_done")
         except BaseException as error:
@@ -333,7 +333,7 @@ class Writer:
 
 def _outward(error: BaseException) -> BaseException:
     """What the caller is told."""
-    if isinstance(error, WithinFailed):
+    if isinstance(error, CallerFailed):
         error = error.error
     if isinstance(error, UnicodeError | msgspec.MsgspecError):
         return StoreCorrupt(f"a row holds what can't be read: {error}", hint="run `perdure verify`")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import apsw
 import msgspec
 
-from ...core.errors import StoreBroken, StoreError, UsageError
+from ...core.errors import StoreBroken, StoreError, TransactionLost, UsageError
 from ...core.journal import Sealed
 from .. import rules
 from ..base import (
@@ -28,6 +29,7 @@ from ..base import (
     NoSession,
     OutsideBlob,
     QueueIsFull,
+    Run,
     Runner,
     Send,
     SendAnswer,
@@ -38,10 +40,12 @@ from ..base import (
 from . import rows
 from .locks import LifeLocks
 from .sql import QUERIES
+from .within import run_within
 
 __all__ = [
     "Ack",
     "AdoptWrite",
+    "CallerFailed",
     "ClaimWrite",
     "CommitWrite",
     "CreateWrite",
@@ -53,7 +57,6 @@ __all__ = [
     "Retire",
     "SendWrite",
     "Transaction",
-    "WithinFailed",
     "Write",
 ]
 
@@ -141,8 +144,8 @@ class Transaction:
             )
 
 
-class WithinFailed(Exception):
-    """`Commit.within` raised ``error``."""
+class CallerFailed(Exception):
+    """What the caller gave raised ``error``, which is told as it is."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(error)
@@ -186,6 +189,8 @@ class CommitWrite(Write):
     def __init__(self, commit: Commit) -> None:
         self.commit = commit
         self.clears_log = bool(commit.redacted)
+        self._made = commit
+        self._lost: TransactionLost | None = None
 
     def prepare(self, lives: LifeLocks) -> None:
         rules.check_commit(self.commit)
@@ -202,14 +207,27 @@ class CommitWrite(Write):
             known = tx.one("inbox_one", {"no": no, "submission_id": row.submission_id})
             if known is not None:
                 return AlreadyThere(rows.inbox(known))
-        after = rules.after_commit(commit, head)
-        self._write(tx, head, after)
         if commit.within is not None:
-            _guarded(tx.connection, commit.within)
+            commit = self._made = self._make(tx, commit.within)
+        after = rules.after_commit(commit, head)
+        self._write(tx, commit, head, after)
         return Committed(after.version, after.fence, after.inbox_head)
 
-    def _write(self, tx: Transaction, head: rules.Head, after: rules.After) -> None:
-        commit = self.commit
+    def _make(self, tx: Transaction, within: Callable[[Run], Commit]) -> Commit:
+        if self._lost is not None:
+            # It was undone with everybody else's, and would be again.
+            raise self._lost
+        try:
+            return rules.check_within(self.commit, within(partial(run_within, tx.connection)))
+        except TransactionLost as error:
+            self._lost = error
+            raise
+        except StoreError:
+            raise
+        except BaseException as error:
+            raise CallerFailed(error) from error
+
+    def _write(self, tx: Transaction, commit: Commit, head: rules.Head, after: rules.After) -> None:
         no = commit.no
         tx.keep(head.root, commit.blobs)
         tx.append(no, commit.entries)
@@ -248,8 +266,8 @@ class CommitWrite(Write):
     def landed(self, tx: Transaction, answer: Any) -> bool | None:
         if not isinstance(answer, Committed):
             return None
-        if self.commit.entries:
-            last = self.commit.entries[-1]
+        if self._made.entries:
+            last = self._made.entries[-1]
             return bool(tx.one("entry_chain", {"no": self.commit.no, "seq": last.seq}) == (last.chain,))
         if self.commit.claim is not None or self.commit.release:
             head = tx.head(self.commit.no)
@@ -362,7 +380,7 @@ class AdoptWrite(Write):
             except (StoreError, apsw.Error):
                 raise
             except BaseException as error:
-                raise WithinFailed(error) from error
+                raise CallerFailed(error) from error
         return Adopted(tuple(self._chains))
 
     def _content(self, tx: Transaction, no: int, given: Adoption) -> None:
@@ -561,17 +579,3 @@ def _waiting(tx: Transaction, name: str, values: dict[str, Any]) -> None:
         if known is not None and (wanted == "there" or known[8] is None):
             raise StoreBroken(f"the database left out a row of {name!r}", hint="look for a trigger that ignores rows")
         raise UsageError(f"submission {values['submission_id']!r} is not {wanted}")
-
-
-def _guarded(connection: apsw.Connection, within: Callable[[Any], None]) -> None:
-    """Run a user's statements, and keep them from ending the transaction that they stand in."""
-    # COMMIT in there would make the members before this one durable without an answer; the hook turns it into a rollback, which is seen.
-    connection.set_commit_hook(lambda: True)
-    try:
-        within(connection)
-    except BaseException as error:
-        raise WithinFailed(error) from error
-    finally:
-        connection.set_commit_hook(None)
-    if not connection.in_transaction:
-        raise UsageError("the function in `within` ended the transaction that it ran in", hint="leave BEGIN, COMMIT and ROLLBACK out of it")
