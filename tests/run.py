@@ -28,6 +28,7 @@ SUITES = (
     Suite("budgets", 60, ("tests/integration/budgets",)),
     Suite("runs", 45, ("tests/integration/runs",)),
     Suite("media", 60, ("tests/integration/media",)),
+    Suite("operations", 60, ("tests/integration/operations",)),
     Suite("workspace tools", 60, ("tests/integration/tools",)),
     Suite("sweep", 120, ("tests/integration/sweep",)),
     Suite("real kills", 60, ("tests/acceptance/kills",), ()),

@@ -54,10 +54,11 @@ def receipt_row(command: Command, *, arrival: int, at: int, seq: int) -> InboxRo
 
 
 class Batch:
-    """Decisions of one commit. Nothing here waits, and nothing is durable before the store says so."""
+    """Decisions of one commit, from the checkpoint ``before``. Nothing here waits, and nothing is durable before the store says so."""
 
     def __init__(self, head: Loaded, checkpoint: Checkpoint, *, now: int) -> None:
         self.head = head
+        self.before = checkpoint
         self.draft = Draft(checkpoint)
         self.now = now
         self.consumed: dict[str, int] = {}

@@ -106,6 +106,7 @@ class Driver:
             keep=runtime.keep,
             late=self._late,
             archived=self._known.read_archived,
+            around=partial(runtime.observers.performing, self.store.store_id, session_id) if runtime.observers else None,
         )
         self._steps = Steps(
             checkpoint=lambda: self._known.checkpoint,
@@ -439,6 +440,7 @@ class Driver:
             self.ran_a_turn = True
         self._work.start(self._known.checkpoint, answer.fence)
         self.feed.publish(batch.entries)
+        self.runtime.observe(self.session_id, batch)
         if any(map(learns, batch.entries)):
             await self._export_memory()
         if answer.fence > self._fence + 1:

@@ -44,6 +44,7 @@ from .driver import Driver
 from .feed import Event, Feed, Watch
 from .halting import check_not_halted
 from .names import check_id
+from .observing import Change, Observer, Observers
 from .perform import LONGEST_SECONDS
 from .result import Result, result_of
 from .runners import Heartbeat
@@ -78,6 +79,7 @@ def open(  # noqa: A001 - the library's verb, always used as perdure.open
     lease: float = 10.0,
     grace: float = 5.0,
     clock: Clock | None = None,
+    observers: Iterable[Observer] = (),
 ) -> Runtime:
     """A runtime on a store: a path or ``sqlite:///path``, ``postgresql://…``, ``memory://``, or a `Store`. Use it with ``async with``.
 
@@ -85,8 +87,8 @@ def open(  # noqa: A001 - the library's verb, always used as perdure.open
     database that has some outside is always opened with it. ``capacity`` is how many sessions may be worked on at once. ``lease`` (seconds)
     is how long a process that went silent keeps its sessions; on one machine a killed process is noticed at once. ``grace`` (seconds) is
     how long running effects may take to end when the runtime closes. A `Store` may be shared by several runtimes of one event loop, and
-    with its maker: each opens it for itself, and the last to close it closes it. Raises `InvalidURL`; entering it raises what opening the
-    store does.
+    with its maker: each opens it for itself, and the last to close it closes it. ``observers`` see what this process commits. Raises
+    `InvalidURL`; entering it raises what opening the store does.
     """
     store = url if isinstance(url, Store) else store_at(url, clock)
     return Runtime(
@@ -96,6 +98,7 @@ def open(  # noqa: A001 - the library's verb, always used as perdure.open
         lease=lease,
         grace=grace,
         clock=clock,
+        observers=observers,
     )
 
 
@@ -111,6 +114,7 @@ class Runtime:
         lease: float = 10.0,
         grace: float = 5.0,
         clock: Clock | None = None,
+        observers: Iterable[Observer] = (),
     ) -> None:
         if lease <= 0 or grace < 0:
             raise UsageError("lease must be more than 0 seconds, and grace not less")
@@ -125,6 +129,7 @@ class Runtime:
         self.grace = grace
         self.closed = True
         self.sessions = Sessions(self)
+        self.observers = Observers(observers)
         self._default_model = model
         self._routers: dict[str, Router] = {}
         self._heartbeat = Heartbeat(store, self.clock, round(lease * 1000), self._let_go)
@@ -200,6 +205,11 @@ class Runtime:
         self._routers.clear()
         await self._heartbeat.retire()
         await self.store.close()
+
+    @property
+    def working(self) -> int:
+        """How many sessions are worked on here."""
+        return sum(driver.occupied for driver in self._drivers.values())
 
     def check_open(self) -> None:
         """Raises `RuntimeClosed`."""
@@ -610,6 +620,11 @@ class Runtime:
         if feed is not None and not (driver is not None and driver.held):
             feed.notice()
 
+    def observe(self, session_id: str, batch: Batch) -> None:
+        """Tell observers of a commit."""
+        if self.observers and batch.entries:
+            self.observers.committed(Change(self.store.store_id, session_id, batch.entries, batch.before, batch.checkpoint))
+
     def settled(self, driver: Driver, batch: Batch) -> None:
         """Tell who waits for a turn that it is over."""
         for entry in batch.entries:
@@ -644,6 +659,7 @@ class Runtime:
         feed = self._feeds.get(session_id)
         if feed is not None:
             feed.publish(batch.entries)
+        self.observe(session_id, batch)
         self.notice(session_id, sure=True)
 
     # ------------------------------------------------------------------------------------------------------------ background

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -34,6 +35,7 @@ LETTING_GO_SECONDS = 10.0
 """How long what was cancelled may take to end before nobody waits for it any more."""
 
 Archived: TypeAlias = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+Around: TypeAlias = Callable[[Operation], AbstractContextManager[None]]
 
 _log = logging.getLogger("perdure.runtime")
 
@@ -49,8 +51,8 @@ class Work:
 
     ``requests`` are the model requests of operations that were prepared here. ``wake`` is called whenever something ended; ``keep`` gets
     the tasks that nobody here waits for any more, and ``late`` results that only another commit can take; ``archived`` answers calls of
-    the built-in tool that reads archived results. ``error`` is the store's that kept something from being done: no outcome of what was to
-    be done, but the end of whoever drives this.
+    the built-in tool that reads archived results, and ``around`` surrounds what runs. ``error`` is the store's that kept something from
+    being done: no outcome of what was to be done, but the end of whoever drives this.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Work:
         keep: Callable[[asyncio.Task[Any]], None],
         late: Late,
         archived: Archived,
+        around: Around | None = None,
     ) -> None:
         self.reports: list[Outcome] = []
         self.transactions: list[Transaction] = []
@@ -79,6 +82,7 @@ class Work:
         self._keep = keep
         self._late = late
         self._archived = archived
+        self._around = around
         self._fence = 0
         self._doing: dict[tuple[str, int, str], _Doing] = {}
 
@@ -103,7 +107,8 @@ class Work:
     async def _report(self, key: tuple[str, int, str], operation: Operation) -> None:
         outcome: Performed
         try:
-            outcome = await (self._reconcile(operation) if operation.status == "unknown" else self._perform(operation))
+            with nullcontext() if self._around is None else self._around(operation):
+                outcome = await (self._reconcile(operation) if operation.status == "unknown" else self._perform(operation))
         except StoreError as error:
             self._doing.pop(key, None)
             self.error = error

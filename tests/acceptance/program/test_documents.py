@@ -99,8 +99,8 @@ def test_the_commands_of_a_document_work_in_a_fresh_directory_one_after_the_othe
 
 def test_every_command_and_option_is_in_the_manual(perdure: Program) -> None:
     manual = (ROOT / "docs" / "cli.md").read_text()
-    names = re.findall(r"^    ([a-z]+) ", perdure("--help"), re.MULTILINE)
-    assert "revoke" in names
+    names = re.findall(r"^    ([a-z-]+)(?: |$)", perdure("--help"), re.MULTILINE)
+    assert {"revoke", "uncertain", "restore-backup"} <= {*names}
     for name in names:
         assert re.search(rf"`{name}\b", manual), name
         if name == "demo":

@@ -1,0 +1,99 @@
+"""Copies of the store, and what is old thrown away."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import re
+import sys
+from datetime import UTC, datetime
+
+from ..core.errors import UsageError
+from ..runtime.backup import backup as back_up
+from ..runtime.backup import restore as put_back
+from ..runtime.infos import SessionInfo
+from ..runtime.verify import Checked
+from .exits import OK
+from .opening import opened, store_file
+from .screen import Screen
+from .text import counted
+
+__all__ = ["backup", "restore", "vacuum"]
+
+_UNITS = {"m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
+
+
+def backup(arguments: argparse.Namespace) -> int:
+    """Copy the store into a file."""
+    path = store_file(arguments.db)
+    if path is not None and not path.exists():
+        raise UsageError(f"there is no store at {str(path)!r}", hint="--db or PERDURE_DB name another")
+    _told(arguments, asyncio.run(back_up(arguments.db, arguments.file)), f"copied into {arguments.file}")
+    return OK
+
+
+def restore(arguments: argparse.Namespace) -> int:
+    """Make the store from a copy."""
+    checked = asyncio.run(put_back(arguments.file, arguments.db))
+    _told(arguments, checked, f"restored into {arguments.db}")
+    if not arguments.json:
+        print("What was done since the copy was made is unknown to it: look after effects of that time yourself.", file=sys.stderr)
+    return OK
+
+
+def _told(arguments: argparse.Namespace, checked: Checked, what: str) -> None:
+    screen = Screen(as_json=arguments.json)
+    if arguments.json:
+        screen.json({"checked": dataclasses.asdict(checked)})
+    else:
+        amounts = f"{counted(checked.sessions, 'session')}, {counted(checked.entries, 'entry', 'entries')}"
+        screen.line(("✓ ", "green"), f"{what}: {amounts}, nothing is wrong")
+
+
+def vacuum(arguments: argparse.Namespace) -> int:
+    """Throw away old sessions, and write the file anew."""
+    return asyncio.run(_vacuum(arguments))
+
+
+async def _vacuum(arguments: argparse.Namespace) -> int:
+    screen = Screen(as_json=arguments.json)
+    async with opened(arguments) as runtime:
+        old: list[SessionInfo] = []
+        if arguments.older_than is not None:
+            before = await runtime.store.now() - _seconds(arguments.older_than) * 1000
+            wanted = {"archived", "idle"} if arguments.idle else {"archived"}
+            async for info in runtime.sessions.each(archived=True, order="created"):
+                if info.status in wanted and info.updated < before:
+                    old.append(info)
+        elif arguments.idle:
+            raise UsageError("--idle says which sessions --older-than means", hint="perdure vacuum --older-than 90d --idle")
+        if old and not arguments.json:
+            for info in old:
+                last = datetime.fromtimestamp(info.updated / 1000, UTC)
+                screen.line(f"{info.session_id}  {info.status} since {last:%Y-%m-%d}  {info.title}")
+        if old and not arguments.dry_run and not arguments.yes:
+            if not sys.stdin.isatty():
+                raise UsageError(f"{counted(len(old), 'session')} would be destroyed for good", hint="--yes says that it is meant")
+            print(f"Destroy {'these' if len(old) > 1 else 'this'} for good? Type yes: ", end="", file=sys.stderr)
+            sys.stderr.flush()
+            if sys.stdin.readline().strip() != "yes":
+                raise UsageError("nothing was deleted")
+        if not arguments.dry_run:
+            for info in old:
+                await runtime.sessions.delete(info.session_id)
+            await runtime.store.vacuum()
+    if arguments.json:
+        screen.json({"sessions": [info.session_id for info in old], "deleted": not arguments.dry_run})
+    elif arguments.dry_run:
+        screen.line(f"{counted(len(old), 'session')} would be destroyed; nothing was changed")
+    else:
+        screen.line(("✓ ", "green"), f"{counted(len(old), 'session')} destroyed, and the store was written anew")
+    return OK
+
+
+def _seconds(text: str) -> int:
+    found = re.fullmatch(r"(\d{1,6})([mhdw])", text)
+    if found is None:
+        raise UsageError(f"{text!r} is no age", hint="a number and m, h, d or w: 90d")
+    return int(found[1]) * _UNITS[found[2]]

@@ -1,0 +1,116 @@
+"""Figures of one process for Prometheus. What they count is what this process committed, since it began."""
+
+from __future__ import annotations
+
+from ..core.entries import (
+    OperationEnded,
+    OperationStarted,
+    Recovered,
+    RequestClosed,
+    RequestOpened,
+    SubmissionRefused,
+    TurnEnded,
+    TurnStarted,
+)
+from ..core.errors import MissingExtra
+from ..core.records import MODEL_KINDS
+from ..core.usage import Usage
+from ..runtime.observing import Change, Observer
+
+try:
+    from prometheus_client import CollectorRegistry, Counter, Histogram
+except ImportError as error:
+    raise MissingExtra("metrics need the Prometheus client", hint="pip install 'perdure[prometheus]'") from error
+
+__all__ = ["Metrics"]
+
+_SECONDS = (0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800)
+
+
+class Metrics(Observer):
+    """Counters and histograms, all named ``perdure_…``. Labels are names that code gives (agents, tools, routes), never ids or contents.
+
+    ``registry`` is where they are found; the default is one of its own, ``metrics.registry``.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self._turns = Counter("perdure_turns", "Turns that ended", ["agent", "outcome"], registry=self.registry)
+        self._turn_seconds = Histogram(
+            "perdure_turn_seconds", "From a turn's begin to its end, waiting included", ["agent"], buckets=_SECONDS, registry=self.registry
+        )
+        self._operations = Counter(
+            "perdure_operations", "Attempts of model and tool calls that ended", ["kind", "name", "status"], registry=self.registry
+        )
+        self._operation_seconds = Histogram(
+            "perdure_operation_seconds",
+            "From an attempt's intent to its receipt",
+            ["kind", "name"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._tokens = Counter("perdure_tokens", "Tokens that providers reported", ["route", "direction"], registry=self.registry)
+        self._unreported = Counter("perdure_unreported_usage", "Model calls whose usage nobody reported", ["route"], registry=self.registry)
+        self._asked = Counter("perdure_requests_opened", "Questions to people", ["kind"], registry=self.registry)
+        self._answered = Counter("perdure_requests_closed", "How they were answered", ["decision", "by"], registry=self.registry)
+        self._recovered = Counter("perdure_recoveries", "Turns that were taken over from another process", registry=self.registry)
+        self._refused = Counter("perdure_submissions_refused", "Submissions without effect", ["code"], registry=self.registry)
+        self._commits = Counter("perdure_commits", "Commits", registry=self.registry)
+        self._started: dict[tuple[str, str, int], int] = {}
+        self._begun: dict[tuple[str, str], int] = {}
+
+    def committed(self, change: Change) -> None:
+        self._commits.inc()
+        for entry in change.entries:
+            match entry:
+                case TurnStarted():
+                    self._begun[change.session_id, entry.turn] = entry.at
+                case TurnEnded():
+                    self._turn(change, entry)
+                case OperationStarted():
+                    self._started[change.session_id, entry.operation, entry.attempt] = entry.at
+                case OperationEnded(attempt=attempt) if attempt:
+                    self._operation(change, entry)
+                case RequestOpened():
+                    self._asked.labels(type(entry).__name__.removesuffix("Requested").lower()).inc()
+                case RequestClosed():
+                    self._answered.labels(entry.decision, entry.by).inc()
+                case Recovered():
+                    self._recovered.inc()
+                case SubmissionRefused():
+                    self._refused.labels(entry.failure.code).inc()
+
+    def _turn(self, change: Change, entry: TurnEnded) -> None:
+        turn = change.before.turn
+        agent = turn.agent if turn is not None else change.after.agent
+        began = self._begun.pop((change.session_id, entry.turn), turn.started if turn is not None else entry.at)
+        self._turns.labels(agent, entry.kind.removeprefix("turn_")).inc()
+        self._turn_seconds.labels(agent).observe((entry.at - began) / 1000)
+
+    def _operation(self, change: Change, entry: OperationEnded) -> None:
+        operation = change.operation(entry.operation)
+        began = self._started.pop((change.session_id, entry.operation, entry.attempt), None)
+        if operation is None:
+            return
+        plan = operation.plan
+        self._operations.labels(plan.kind, plan.name, entry.status).inc()
+        if began is not None:
+            self._operation_seconds.labels(plan.kind, plan.name).observe((entry.at - began) / 1000)
+        if plan.kind in MODEL_KINDS:
+            self._usage(plan.name, entry.usage)
+
+    def _usage(self, route: str, usage: Usage | None) -> None:
+        if usage is None or usage.input_tokens is None or usage.output_tokens is None:
+            self._unreported.labels(route).inc()
+        if usage is None:
+            return
+        counts = {
+            "input": usage.input_tokens,
+            "output": usage.output_tokens,
+            "cache_read": usage.cache_read_tokens,
+            "cache_write": usage.cache_write_tokens,
+            "reasoning": usage.reasoning_tokens,
+        }
+        for direction, count in counts.items():
+            if count is not None:
+                self._tokens.labels(route, direction).inc(count)

@@ -1,0 +1,95 @@
+"""What an orchestrator asks a process over HTTP: is it alive, is it ready, and its figures."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from ..core.errors import UsageError
+from ..runtime.health import Health, check_health
+from ..runtime.runtime import Runtime
+
+__all__ = ["Probes"]
+
+ANSWER_SECONDS = 5.0
+"""How long the event loop may take to answer before the process counts as stuck."""
+
+
+class Probes:
+    """Serves ``/healthz`` (200 while the event loop answers), ``/readyz`` (200 while it can take up sessions, else 503) and ``/metrics``.
+
+    Use it with ``async with`` inside the runtime's. ``metrics`` is a `Metrics`, or nothing is served there. ``port`` 0 takes a free one;
+    `address` says which. It has no authentication: bind it where only those may ask who may know. Raises `UsageError` if the port is taken.
+    """
+
+    def __init__(self, runtime: Runtime, *, host: str = "127.0.0.1", port: int = 0, metrics: Any = None) -> None:
+        self._runtime = runtime
+        self._metrics = metrics
+        self._place = (host, port)
+        self._server: ThreadingHTTPServer | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it is served."""
+        if self._server is None:
+            raise UsageError("nothing is served yet", hint="use it inside `async with`")
+        host, port = self._server.server_address[:2]
+        return f"http://{host!s}:{port}"
+
+    async def __aenter__(self) -> Probes:
+        loop = asyncio.get_running_loop()
+
+        def health() -> Health:
+            return asyncio.run_coroutine_threadsafe(check_health(self._runtime), loop).result(ANSWER_SECONDS)
+
+        try:
+            self._server = ThreadingHTTPServer(self._place, _handler(health, self._metrics))
+        except OSError as error:
+            raise UsageError(f"nothing can be served at {self._place[0]}:{self._place[1]}: {error.strerror}") from error
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, name="perdure probes", daemon=True).start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await asyncio.to_thread(server.shutdown)
+            server.server_close()
+
+
+def _handler(health: Callable[[], Health], metrics: Any) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            match self.path.partition("?")[0]:
+                case "/healthz" | "/readyz" as path:
+                    try:
+                        found = health()
+                    except TimeoutError:
+                        self._say(503, b'{"problem":"the event loop does not answer"}', "application/json")
+                        return
+                    fine = found.ready or path == "/healthz"
+                    self._say(200 if fine else 503, msgspec.json.encode(found), "application/json")
+                case "/metrics" if metrics is not None:
+                    from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+                    self._say(200, generate_latest(metrics.registry), CONTENT_TYPE_LATEST)
+                case _:
+                    self._say(404, b"/healthz, /readyz, /metrics\n", "text/plain")
+
+        def _say(self, status: int, body: bytes, kind: str) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the server's own name
+            """Probes come every few seconds; nobody wants a line of each."""
+
+    return Handler

@@ -1,0 +1,101 @@
+"""What an orchestrator is told of a process, over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure import Agent, FunctionModel, UsageError, tool
+from perdure.integrations.metrics import Metrics
+from perdure.integrations.probes import Probes
+from perdure.runtime.health import check_health
+from perdure.store.sqlite import SQLiteStore
+from perdure.testing.faults import Fault, FaultStore
+
+AGENT = Agent("a", model=FunctionModel(lambda request: "ok"))
+
+
+async def get(address: str, path: str) -> tuple[int, Any]:
+    def ask() -> tuple[int, Any]:
+        try:
+            with urllib.request.urlopen(address + path, timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    return await asyncio.to_thread(ask)
+
+
+async def test_a_process_says_that_it_lives_that_it_is_ready_and_its_figures(tmp_path: Path) -> None:
+    metrics = Metrics()
+    async with perdure.open(str(tmp_path / "a.db"), observers=[metrics]) as runtime, Probes(runtime, metrics=metrics) as probes:
+        await runtime.run(AGENT, "hi", session="s", submission="m")
+        assert (await get(probes.address, "/healthz"))[0] == 200
+        status, body = await get(probes.address, "/readyz")
+        assert status == 200
+        health = json.loads(body)
+        assert health["ready"]
+        assert health["lease_ms"] > 0
+        assert health["store_ms"] > 0
+        status, body = await get(probes.address, "/metrics")
+        assert status == 200
+        assert 'perdure_turns_total{agent="a",outcome="completed"} 1.0' in body
+        assert (await get(probes.address, "/"))[0] == 404
+
+
+async def test_without_metrics_none_are_served() -> None:
+    async with perdure.open("memory://") as runtime, Probes(runtime) as probes:
+        assert (await get(probes.address, "/metrics"))[0] == 404
+
+
+async def test_a_port_that_is_taken_is_a_mistake_of_who_named_it() -> None:
+    async with perdure.open("memory://") as runtime, Probes(runtime) as probes:
+        port = int(probes.address.rsplit(":", 1)[1])
+        with pytest.raises(UsageError, match="in use"):
+            async with Probes(runtime, port=port):
+                pass
+
+
+async def test_a_process_whose_store_fails_is_alive_and_not_ready(tmp_path: Path) -> None:
+    store = FaultStore(SQLiteStore(tmp_path / "a.db"), [Fault(kind="runners", times=99)])
+    async with perdure.open(store) as runtime, Probes(runtime) as probes:
+        assert (await get(probes.address, "/healthz"))[0] == 200
+        status, body = await get(probes.address, "/readyz")
+    assert status == 503
+    assert "the store doesn't answer" in json.loads(body)["problem"]
+
+
+async def test_a_full_process_is_not_ready_until_its_work_ends() -> None:
+    go_on = asyncio.Event()
+    begun = asyncio.Event()
+
+    @tool(effect="pure")
+    async def wait() -> str:
+        """Wait."""
+        begun.set()
+        await go_on.wait()
+        return "waited"
+
+    def answer(request: Any) -> Any:
+        return "ok" if request.messages[-1].role == "tool" else perdure.Reply(tool_calls=[perdure.ToolCall("wait", {})])
+
+    async with perdure.open("memory://", capacity=1) as runtime:
+        running = asyncio.ensure_future(
+            runtime.run(Agent("a", model=FunctionModel(answer), tools=[wait]), "hi", session="s", submission="m")
+        )
+        await asyncio.wait_for(begun.wait(), 10)
+        full = await check_health(runtime)
+        go_on.set()
+        await running
+        free = await check_health(runtime)
+    assert (full.ready, full.working, full.capacity) == (False, 1, 1)
+    assert "capacity" in full.problem
+    assert (free.ready, free.working) == (True, 0)
+    assert (await check_health(runtime)).problem == "the runtime is closed"
