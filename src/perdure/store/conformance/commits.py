@@ -234,6 +234,7 @@ class Commits:
             no = await create(store)
 
             def within(run: Run) -> Commit:
+                run(lambda connection: connection.execute("DROP TABLE IF EXISTS seats"))
                 run(lambda connection: connection.execute("CREATE TABLE seats (name TEXT)"))
                 run(lambda connection: connection.execute("INSERT INTO seats VALUES ('12A')"))
                 taken = run(lambda connection: connection.execute("SELECT name FROM seats").fetchall())
@@ -248,7 +249,7 @@ class Commits:
     async def test_what_raises_within_a_commit_leaves_nothing_and_the_commit_may_say_so(self, place: Place) -> None:
         async with opened(place) as store:
             no = await create(store)
-            await seats(store, no, 1)
+            await seats(store, no, 1, anew=True)
 
             def fails(connection: Any) -> None:
                 connection.execute("INSERT INTO seats VALUES ('12B')")
@@ -269,7 +270,7 @@ class Commits:
     async def test_a_commit_that_can_not_be_made_within_itself_is_none_and_harms_no_other(self, place: Place) -> None:
         async with opened(place) as store:
             numbers = [await create(store, f"s{index}") for index in range(12)]
-            await seats(store, numbers[0], 1)
+            await seats(store, numbers[0], 1, anew=True)
             before = await everything(store, "s5")
             ran: list[int] = []
 
@@ -321,12 +322,14 @@ class Commits:
             assert (row.updated, row.status, row.agent, row.labels) == (9_000, "running", "other", {"k": "v"})
 
 
-async def seats(store: Store, no: int, version: int) -> list[str]:
-    """What stands in the users' table of that name, which is made if it isn't there; the session gets one entry more."""
+async def seats(store: Store, no: int, version: int, *, anew: bool = False) -> list[str]:
+    """What stands in the users' table of that name, which is made ``anew``; the session gets one entry more."""
     found: list[Any] = []
 
     def within(run: Run) -> Commit:
-        run(lambda connection: connection.execute("CREATE TABLE IF NOT EXISTS seats (name TEXT)"))
+        if anew:
+            run(lambda connection: connection.execute("DROP TABLE IF EXISTS seats"))
+            run(lambda connection: connection.execute("CREATE TABLE seats (name TEXT)"))
         found[:] = run(lambda connection: connection.execute("SELECT name FROM seats").fetchall())
         return step(no, version)
 

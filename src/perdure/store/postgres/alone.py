@@ -6,11 +6,12 @@ All but `vacuum` may run again after their answer was lost: the store knows what
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
 from ...core import canonical
-from ...core.errors import StoreBroken, UsageError
+from ...core.errors import StoreBroken, TransactionLost
 from .. import rules
 from ..base import (
     Adopted,
@@ -25,6 +26,7 @@ from ..base import (
     NewSession,
     NoSession,
     OutsideBlob,
+    Run,
     Runner,
     Stale,
     StoredBlob,
@@ -40,6 +42,7 @@ __all__ = [
     "adopt",
     "claim",
     "commit",
+    "commit_within",
     "create",
     "delete",
     "end_runners",
@@ -61,23 +64,38 @@ CHUNK = 500
 
 
 def commit(line: Line, database: Database, token: int, commit: Commit, again: bool) -> CommitAnswer:
-    def apply() -> Answer:
-        (row,) = line.run("commit_alone", database.shapes.commit(token, commit), database.given(), again)
-        return Answer.of(row)
+    return committed(_apply(line, database, token, commit, again))
 
-    if commit.within is None:
-        return committed(apply())
-    within = commit.within
+
+def commit_within(
+    line: Line, database: Database, token: int, commit: Commit, within: Callable[[Run], Commit], again: bool, made: list[Commit]
+) -> CommitAnswer:
+    """``made`` is what ``within`` returned, for whoever asks again."""
     line.run("begin")
     try:
-        answer = apply()
-        # One that is there already brought the function's writes with it.
+        line.run("compare")
+        bare = {name: getattr(commit, name) for name in ("no", "version", "fence", "holder", "at", "claim", "received", "inbox_head")}
+        answer = _apply(line, database, token, Commit(**bare), again)
+        if answer.code == "there" and made:
+            # It brought the function's writes with it.
+            last = made[0].entries[-1].seq if made[0].entries else commit.version
+            return Committed(last, answer.fence, answer.inbox_head)
+        if answer.code != "done":
+            return committed(answer)
+        # What was changed only to compare goes again; the row stays locked where nothing was.
+        line.run("compare_undo" if commit.claim is not None or commit.received else "compare_done")
+        made[:] = [rules.check_within(commit, within(partial(_run, line)))]
+        answer = _apply(line, database, token, made[0], False)
         if answer.code == "done":
-            _guarded(line, within)
             line.run("commit")
         return committed(answer)
     finally:
         _leave(line)
+
+
+def _apply(line: Line, database: Database, token: int, commit: Commit, again: bool) -> Answer:
+    (row,) = line.run("commit_alone", database.shapes.commit(token, commit), database.given(), again)
+    return Answer.of(row)
 
 
 def create(line: Line, database: Database, session_id: str, new: NewSession, at: int, again: bool) -> Created | IdTaken | NoSession:
@@ -232,18 +250,31 @@ def _chunks(rows: Iterable[T]) -> Iterator[list[T]]:
         yield chunk
 
 
-def _guarded(line: Line, within: Callable[[Any], None]) -> None:
-    """Run a user's statements, and keep them from ending the transaction that they stand in."""
+def _run(line: Line, function: Callable[[Any], T]) -> T:
+    """Run a user's statements in a savepoint, and keep them from ending the transaction that they stand in."""
     (before,) = line.run("transaction")
-    within(line.psycopg)
+    line.run("within")
+    failure: BaseException | None = None
     try:
-        same = line.in_transaction and line.run("transaction") == [before]
+        result = function(line.psycopg)
+    except BaseException as error:
+        failure = error
+    if line.closed:
+        raise Lost(f"the connection was lost while a function used it: {failure}")
+    lost = TransactionLost("the function ended the transaction that it ran in", hint="leave BEGIN, COMMIT and ROLLBACK out of it")
+    if not line.in_transaction:
+        raise lost from failure
+    try:
+        if failure is None and line.run("transaction") == [before]:
+            line.run("within_done")
+            return result
+        line.run("within_undo")
+        same = line.run("transaction") == [before]
     except Failed as error:
-        raise UsageError(
-            f"the function in `within` left the transaction broken: {error}", hint="let its error out, or use a savepoint of its own"
-        ) from error
-    if not same:
-        raise UsageError("the function in `within` ended the transaction that it ran in", hint="leave BEGIN, COMMIT and ROLLBACK out of it")
+        raise lost from error
+    if not same or failure is None:
+        raise lost from failure
+    raise failure
 
 
 def _leave(line: Line) -> None:

@@ -9,6 +9,30 @@ SELECT * FROM perdure.write($1::perdure.commit[], $2::perdure.send[], $3::bigint
 -- One commit in a transaction of its own.
 SELECT * FROM perdure.commit_alone($1::perdure.commit, $2::bigint, $3::boolean);
 
+-- name: compare
+-- What is changed from here on is changed only to see whether it may be.
+SAVEPOINT compare;
+
+-- name: compare_done
+-- Nothing was.
+RELEASE SAVEPOINT compare;
+
+-- name: compare_undo
+-- It may, later.
+ROLLBACK TO SAVEPOINT compare;
+
+-- name: within
+-- A user's statements begin.
+SAVEPOINT within;
+
+-- name: within_done
+-- They are part of the commit.
+RELEASE SAVEPOINT within;
+
+-- name: within_undo
+-- They are not.
+ROLLBACK TO SAVEPOINT within;
+
 -- name: begin
 -- A transaction that somebody else's statements share.
 BEGIN;

@@ -61,7 +61,7 @@ class PostgresStore:
     was lost. ``timeout`` is how long a statement may take before it is cancelled, ``patience`` how long a lost connection is tried again
     before whoever waits is told (both in seconds). It holds one connection for writes, one for heartbeats, one for notices, and up to
     ``readers`` and two more.
-    ``Commit.within`` gets the `psycopg.Connection` of the transaction; it may be called again if that was undone for others' sake.
+    What runs within a commit gets the `psycopg.Connection` of its transaction.
     """
 
     def __init__(
@@ -183,7 +183,11 @@ class PostgresStore:
             return answer
         # Somebody else's statements, or a look through a whole tree: nobody else's commit waits for that.
         token = secrets.randbits(62) + 1
-        answer = await self._alone.write(lambda line, again: alone.commit(line, database, token, commit, again))
+        within, made = commit.within, list[Commit]()
+        if within is None:
+            answer = await self._alone.write(lambda line, again: alone.commit(line, database, token, commit, again))
+        else:
+            answer = await self._alone.write(lambda line, again: alone.commit_within(line, database, token, commit, within, again, made))
         if isinstance(answer, Committed):
             self._changed(commit.no)
         return answer
