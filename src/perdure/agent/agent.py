@@ -17,7 +17,7 @@ from ..core.records import Hold, Limits
 from ..models.base import Model, ModelSettings, ToolSpec
 from ..models.router import Router
 from ..tools.policy import Approve, Policy
-from ..tools.tool import Tool, as_tool, is_seconds
+from ..tools.tool import Guard, Tool, as_tool, is_seconds
 from .compaction import Compaction
 from .memory import Memory, SessionMemory, check_memory, with_memory
 from .middleware import Middleware, check_middleware
@@ -43,6 +43,8 @@ class Agent:
     its first appearance on, and the built-in tool ``read_result`` brings back any part of it; None shows every result whole.
     ``middleware`` is the agent's own code around its turns, in the order in which
     its hooks run; their tools and instructions are added to the agent's, once: see `toolset` and `prompt`.
+    ``handoffs`` are agents, or names of agents of the same team, to whom the model can hand the conversation over with a tool
+    ``transfer_to_…``; an agent that is to answer a question and come back is a tool instead: see `as_tool`.
     ``compaction`` says when notes take the place of a conversation's beginning; None is never. ``memory`` is what later turns are told of
     the session (`SessionMemory`), or a `Memory` of the host's own.
 
@@ -63,6 +65,7 @@ class Agent:
     middleware: Sequence[Middleware] = ()
     compaction: Compaction | None = Compaction()  # noqa: RUF009 - immutable
     memory: SessionMemory | Memory | None = None
+    handoffs: Sequence[Agent | str] = ()
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -72,7 +75,7 @@ class Agent:
         check_memory(self.name, self.memory)
         given = check_middleware(self.name, self.middleware)
         object.__setattr__(self, "middleware", check_middleware(self.name, with_memory(given, self.memory)))
-        self.toolset, self.prompt  # noqa: B018 - what middleware adds is read once, here
+        self.toolset, self.prompt, self.team  # noqa: B018 - what middleware adds is read once, here; names mean one agent each
         self.policy  # noqa: B018 - checks approve=
         _check_limits(self.name, self.limits)
         _check_settings(self.name, self.settings)
@@ -102,6 +105,44 @@ class Agent:
         """``memory``, if it is the session's own."""
         return self.memory if isinstance(self.memory, SessionMemory) else None
 
+    def as_tool(
+        self,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        background: bool = False,
+        timeout: float | None = None,
+        guard: Guard = "ask",
+    ) -> Tool:
+        """The agent as a tool of another one: a call is a session of its own, a child of the caller's.
+
+        The child belongs to whom the caller's session belongs, sees nothing of it but the task, and its last answer is the call's result.
+        The caller is not held while it waits. Interrupting or archiving it stops the child, and ``timeout`` (seconds) gives the child up;
+        what it did until then stays done. With ``background`` the call returns at once, and the child's answer comes as a message of the
+        agent's, also when the caller's turn is over. ``guard`` is as for `tool`. Raises `InvalidAgent` and `InvalidTool`.
+        """
+        from .teams import agent_tool
+
+        return agent_tool(self, name=name, description=description, background=background, timeout=timeout, guard=guard)
+
+    @cached_property
+    def team(self) -> dict[str, Agent]:
+        """The agent and all whom it can call or hand over to, by name."""
+        if all(item.delegation is None for item in self.toolset):
+            return {self.name: self}
+        from .teams import team_of
+
+        return team_of(self)
+
+    @cached_property
+    def successors(self) -> dict[str, Agent]:
+        """The agent and those to whom its sessions can be handed over, by name."""
+        if all(item.delegation is None for item in self.toolset):
+            return {self.name: self}
+        from .teams import successors_of
+
+        return successors_of(self)
+
     @cached_property
     def policy(self) -> Policy:
         """What ``approve`` means."""
@@ -109,8 +150,12 @@ class Agent:
 
     @cached_property
     def toolset(self) -> tuple[Tool, ...]:
-        """The agent's tools, and then those of its middleware."""
+        """The agent's tools, then those of its middleware, and those that hand over."""
         added = [tool for item in self.middleware for tool in _checked_tools(self.name, item.tools)]
+        if self.handoffs:
+            from .teams import handoff_tools
+
+            added += handoff_tools(self.name, self.handoffs)
         return _checked_tools(self.name, [*self.tools, *added]) if added else tuple(self.tools)
 
     @cached_property
@@ -198,7 +243,7 @@ def _check_limits(name: str, limits: object) -> None:
     if not isinstance(limits, Limits):
         raise InvalidAgent(f"the limits of the agent {name!r} must be Limits(…)")
     # No tool calls is a limit that makes sense; no step and no token is a turn that can do nothing.
-    for limit, least in (("steps", 1), ("tool_calls", 0), ("tokens", 1)):
+    for limit, least in (("steps", 1), ("tool_calls", 0), ("tokens", 1), ("children", 0), ("depth", 0), ("handoffs", 0)):
         value = getattr(limits, limit)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not least <= value <= canonical.MAX_INTEGER):
             raise InvalidAgent(

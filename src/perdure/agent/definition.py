@@ -23,7 +23,7 @@ __all__ = ["compatible", "describe", "difference", "fingerprint"]
 _FORMAT = 1
 """Goes up when `describe` says the same thing in another way."""
 
-_TOOL_FACTS = ("effect", "key", "reconcile", "on_uncertain", "guard", "timeout", "exclusive")
+_TOOL_FACTS = ("effect", "key", "reconcile", "on_uncertain", "guard", "timeout", "exclusive", "calls", "agent", "background")
 
 
 def describe(agent: Agent) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def describe(agent: Agent) -> dict[str, Any]:
             "function": None if agent.policy.function is None else _identity(agent.policy.function),
             "timeout": agent.approval_timeout,
         },
-        "limits": {"steps": agent.limits.steps, "tool_calls": agent.limits.tool_calls, "tokens": agent.limits.tokens},
+        "limits": {name: getattr(agent.limits, name) for name in agent.limits.__struct_fields__},
         "settings": msgspec.to_builtins(agent.settings),
         "archive": agent.archive,
         "middleware": [{"name": item.name, "hooks": [*item.hooks()], "commands": sorted(item.commands)} for item in agent.middleware],
@@ -116,7 +116,13 @@ def _describe_tool(tool: Tool) -> dict[str, Any]:
         "guard": tool.guard,
         "timeout": tool.timeout,
         "exclusive": tool.exclusive,
-    }
+    } | _delegation(tool)
+
+
+def _delegation(tool: Tool) -> dict[str, Any]:
+    """Who answers instead of a function; a tool that is one says nothing of it. Another agent's own definition is its sessions' matter."""
+    given = tool.delegation
+    return {} if given is None else {"calls": given.kind, "agent": given.name, "background": given.background}
 
 
 def _compaction(compaction: Compaction) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import msgspec
 from . import canonical
 from .errors import CheckpointTooLarge, NewerRules, StoreCorrupt
 from .messages import Source
-from .records import Finishing, Hold, Identity, Limits, Metadata, Plan
+from .records import CALL_KINDS, Errand, Finishing, Hold, Identity, Limits, Metadata, Parent, Plan
 from .transcript import EMPTY
 from .usage import Totals
 
@@ -23,6 +23,7 @@ __all__ = [
     "SIZE_LIMIT",
     "STEPS_LIMIT",
     "About",
+    "Behind",
     "Call",
     "Checkpoint",
     "Compacted",
@@ -62,7 +63,7 @@ ONCE_LIMIT = 256
 """The most guidance that is given once in one session."""
 
 Phase: TypeAlias = Literal["idle", "model", "tools", "waiting", "completing", "archived", "halted"]
-OperationStatus: TypeAlias = Literal["planned", "started", "ready", "unknown", "asking", "ended"]
+OperationStatus: TypeAlias = Literal["planned", "started", "ready", "unknown", "asking", "awaiting", "ended"]
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -80,7 +81,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One effect of the running step. A list in the checkpoint: a step may have `CALLS_LIMIT` of them, in whatever state.
 
     ``ready``: an attempt ended and the next may begin, not before ``not_before``. ``unknown``: nobody knows what became of the last
-    attempt, and its tool can tell. ``asking``: a person is asked. ``restarts`` and ``failures`` count attempts that ended so and were not
+    attempt, and its tool can tell. ``asking``: a person is asked. ``awaiting``: another session works on it, or its time is to come, and no
+    process is needed meanwhile. ``restarts`` and ``failures`` count attempts that ended so and were not
     the last. ``request`` is the open request's id, ``receipt`` the entry that
     holds the result so far, ``response`` that result's digest, ``archived`` whether models see only an excerpt of it, ``edited`` the
     decision that replaced the arguments. Of the plan of a call that ended only kind, name and call are left, and ``ends`` if it ended the
@@ -109,6 +111,13 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         return self.plan.kind == "ask" or self.plan.asks
 
 
+class Behind(msgspec.Struct, frozen=True, array_like=True):
+    """An operation that called for a child which nobody waits for, and the child's agent."""
+
+    operation: str
+    agent: str
+
+
 class Grant(_State, frozen=True, kw_only=True):
     """A call that may run without asking: this tool with these arguments."""
 
@@ -131,6 +140,7 @@ class Turn(_State, frozen=True, kw_only=True):
     receipt of the last model call. ``continued``: an extension had it go on once instead of ending. ``ending`` is the entry that says
     how it will end.
     ``compacts``: it has nothing to do yet but compact the context. ``writer`` is the route that writes notes instead of one that gave up.
+    ``children`` counts the agents that it called, ``handoffs`` how often it was handed over; ``transfer`` is who takes it over next.
     ``squeeze``: the provider found the running step's request too long; a compaction is ``wanted``, or ``done`` already.
     ``finish`` is what ends it; ``call`` of the answer ``output`` did, with this ``argument``. ``repairs`` is how often an answer may be
     corrected.
@@ -167,6 +177,9 @@ class Turn(_State, frozen=True, kw_only=True):
     call: str = ""
     argument: str = ""
     memory: int = 0
+    children: int = 0
+    handoffs: int = 0
+    transfer: str = ""
 
     def operation(self, identity: str) -> Operation | None:
         """An operation of the running step."""
@@ -222,8 +235,18 @@ class Turn(_State, frozen=True, kw_only=True):
 
     @property
     def tools(self) -> tuple[Operation, ...]:
-        """The running step's tool calls, in call order."""
-        return tuple([item for item in self.operations if item.plan.kind == "tool"])
+        """What the running step's calls became, in call order."""
+        return tuple([item for item in self.operations if item.plan.kind in CALL_KINDS])
+
+    @property
+    def awaiting(self) -> tuple[Operation, ...]:
+        """The calls that other sessions work on, and those whose time is to come."""
+        return tuple([item for item in self.operations if item.status == "awaiting"])
+
+    @property
+    def deadlines(self) -> tuple[int, ...]:
+        """The moments at which something closes by itself."""
+        return tuple([item.deadline for item in self.operations if item.deadline])
 
     @property
     def steps(self) -> tuple[Operation, ...]:
@@ -252,6 +275,8 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     private parts that its owner's group may be sent; those of the first ``private_from`` messages are sent to nobody. ``compacted`` says
     what models see instead of the conversation's beginning, ``compactions`` counts how often that was decided. ``input_tokens`` is what
     the last call reported, 0 if that is unknown or the prefix changed since.
+    ``parent`` says whose child the session is, ``errands`` what it owes to its parent and its children; ``background`` are the operations
+    that called for children which nobody waits for and which have not ended.
     ``extensions`` says for each extension where the values stand that it keeps; ``once`` are the keys of guidance that was given.
     """
 
@@ -286,6 +311,9 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     usage: Totals = Totals()
     archived: bool = False
     halted: bool = False
+    parent: Parent | None = None
+    errands: tuple[Errand, ...] = ()
+    background: tuple[Behind, ...] = ()
     turn: Turn | None = None
 
     def operation(self, identity: str) -> Operation | None:

@@ -10,6 +10,7 @@ from . import canonical
 from .errors import FormatUnknown, UsageError
 from .messages import Blob, Part, Quote, Role, Source
 from .records import Decision, Metadata
+from .usage import Totals
 
 __all__ = [
     "KINDS",
@@ -27,6 +28,7 @@ __all__ = [
     "RedactContent",
     "Repair",
     "Replacement",
+    "ReportOutcome",
     "ReportResult",
     "RestoreRevision",
     "Revive",
@@ -151,6 +153,18 @@ class ReportResult(Command, frozen=True, kw_only=True):
     media: tuple[Blob, ...] = ()
 
 
+class ReportOutcome(Command, frozen=True, kw_only=True):
+    """What the child ``session`` came to that an operation called for: its last answer, why it has none, and what it spent."""
+
+    kind = "outcome"
+    operation: str
+    session: str
+    outcome: Literal["completed", "aborted", "failed", "limited"]
+    spent: Totals
+    result: Any = None
+    reason: str = ""
+
+
 class Replacement(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """A message that a person writes into a transcript."""
 
@@ -230,6 +244,7 @@ _COMMANDS: tuple[type[Command], ...] = (
     Interrupt,
     Answer,
     ReportResult,
+    ReportOutcome,
     SelectRoute,
     Describe,
     RevokeGrant,

@@ -33,11 +33,14 @@ from .reports import (
     EditTranscript,
     EndEarly,
     EndTurn,
+    ErrandsDone,
     Extend,
     Fail,
     Finish,
     Guarded,
+    HandOver,
     MemoryPrepared,
+    Outcome,
     OutputAccepted,
     OutputRefused,
     Promote,
@@ -59,6 +62,7 @@ from .rules import (
     archive,
     attempts,
     calls,
+    children,
     compaction,
     extensions,
     halting,
@@ -132,6 +136,9 @@ _ROWS: dict[type, tuple[Rule, Rule, Rule, Rule, Rule]] = {
     ResultsReviewed: (impossible,          impossible,            extensions.review_results, impossible,        impossible),
     StopTurn:     (impossible,             *(extensions.stop_turn,) * 4),
     Continue:     (impossible,             impossible,            impossible,            impossible,            extensions.go_on),
+    Outcome:      (children.take_outcome,) * 5,
+    ErrandsDone:  (children.pass_on,) * 5,
+    HandOver:     (impossible,             children.hand_over,    impossible,            impossible,            impossible),
     EndTurn:      (impossible,             impossible,            impossible,            impossible,            extensions.finish_ending),
 }
 # fmt: on
@@ -139,6 +146,7 @@ _ARCHIVED: dict[type, Rule] = {
     Revive: archive.revive,
     Report: attempts.report,
     Redact: transcripts.redact,
+    ErrandsDone: children.pass_on,
     Halt: halting.halt,
     Repair: halting.release,
     Claimed: not_now,
@@ -146,7 +154,14 @@ _ARCHIVED: dict[type, Rule] = {
 }
 """What may still happen in an archived session: a late result stays a fact, and content can be removed. All else is refused."""
 
-_HALTED: dict[type, Rule] = {Repair: halting.release, Report: not_now, Claimed: not_now, TimePassed: not_now}
+_HALTED: dict[type, Rule] = {
+    Repair: halting.release,
+    Report: not_now,
+    Outcome: not_now,
+    ErrandsDone: not_now,
+    Claimed: not_now,
+    TimePassed: not_now,
+}
 """What may still happen in a halted session: it is let go. A late result waits in the inbox until then. All else is refused."""
 
 _SITUATIONS: tuple[Phase, ...] = ("idle", "model", "tools", "waiting", "completing", "archived", "halted")

@@ -18,12 +18,14 @@ from .records import (
     Attempt,
     Decision,
     EffectMatch,
+    Errand,
     Failure,
     Finishing,
     Hold,
     Identity,
     Limits,
     Metadata,
+    Parent,
     Plan,
     RedactedRow,
     RequestRecord,
@@ -38,6 +40,7 @@ __all__ = [
     "AnswerRequested",
     "ApprovalRequested",
     "Archived",
+    "ChildEnded",
     "DefinitionChange",
     "EffectSettled",
     "Entry",
@@ -53,6 +56,7 @@ __all__ = [
     "OperationEnded",
     "OperationPlanned",
     "OperationStarted",
+    "PassedOn",
     "PrefixChanged",
     "QueueChanged",
     "Rebased",
@@ -89,7 +93,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_
 
 
 class SessionCreated(Entry, frozen=True, kw_only=True):
-    """A session exists, before anything happened in it."""
+    """A session exists, before anything happened in it. ``parent`` says whose child it is, if it is one."""
 
     kind = "session_created"
     session_id: str
@@ -99,6 +103,7 @@ class SessionCreated(Entry, frozen=True, kw_only=True):
     title: str = ""
     labels: dict[str, str] = {}
     metadata: Metadata = Metadata()
+    parent: Parent | None = None
 
 
 class SessionChanged(Entry, frozen=True, kw_only=True):
@@ -197,7 +202,8 @@ class OperationEnded(Entry, frozen=True, kw_only=True):
     ``group`` is that of the route that answered; ``fallback`` is the route that the step goes on with instead. ``compact``: it goes on
     behind a compaction, since the provider found the request too long. ``archived``: models see
     only an excerpt of the response, from its first appearance on. ``cost`` is what a model call cost at the price of its day.
-    ``unsent``: it ended before anything was sent to a model.
+    ``unsent``: it ended before anything was sent to a model. ``spent`` is what a child used that ended by itself, its own children
+    included.
     """
 
     kind = "operation_ended"
@@ -219,6 +225,7 @@ class OperationEnded(Entry, frozen=True, kw_only=True):
     archived: bool = False
     cost: Cost | None = None
     unsent: bool = False
+    spent: Totals | None = None
 
 
 class RequestOpened(Entry, tag_field="request", frozen=True, kw_only=True):
@@ -482,6 +489,23 @@ class EffectSettled(Entry, frozen=True, kw_only=True):
     submission: str = ""
 
 
+class ChildEnded(Entry, frozen=True, kw_only=True):
+    """A child that ran in the background came to its end, and used ``spent``. What it has to say is a message of its own."""
+
+    kind = "child_ended"
+    operation: str
+    outcome: Literal["completed", "aborted", "failed", "limited"]
+    spent: Totals
+    submission: str = ""
+
+
+class PassedOn(Entry, frozen=True, kw_only=True):
+    """What this session owed to others is in their inboxes, or can't come there any more."""
+
+    kind = "passed_on"
+    errands: tuple[Errand, ...]
+
+
 class Archived(Entry, frozen=True, kw_only=True):
     """Somebody put the session away: nothing runs in it and nothing can be sent to it, and what it holds can still be read."""
 
@@ -531,7 +555,7 @@ class Foreign(Entry, frozen=True, kw_only=True):
 
 
 class DefinitionChange(Entry, frozen=True, kw_only=True):
-    """A turn goes on under another, compatible definition of its agent."""
+    """A turn goes on under another, compatible definition of its agent, or, after a handoff, under that of another ``agent``."""
 
     kind = "definition_changed"
     agent: str
@@ -542,6 +566,7 @@ class DefinitionChange(Entry, frozen=True, kw_only=True):
     holds: tuple[Hold, ...] = ()
     finish: Finishing = "answer"
     repairs: int = 0
+    route: str = ""
 
 
 class Rebased(Entry, frozen=True, kw_only=True):
@@ -662,6 +687,8 @@ _ENTRIES: tuple[type[Entry], ...] = (
     ExtensionSet,
     ExtensionCommand,
     Foreign,
+    ChildEnded,
+    PassedOn,
 )
 
 KINDS: dict[str, Any] = {entry.kind: entry for entry in _ENTRIES} | {

@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from . import canonical
 from . import checkpoint as checkpoints
-from .checkpoint import Call, Checkpoint, Compacted, Grant, Operation, Place, Turn
+from .checkpoint import Behind, Call, Checkpoint, Compacted, Grant, Operation, Place, Turn
 from .context import READ_RESULT
 from .entries import (
     AnswerRequested,
     ApprovalRequested,
     Archived,
+    ChildEnded,
     DefinitionChange,
     EffectSettled,
     Entry,
@@ -31,6 +32,7 @@ from .entries import (
     OperationEnded,
     OperationPlanned,
     OperationStarted,
+    PassedOn,
     PrefixChanged,
     QueueChanged,
     Rebased,
@@ -46,16 +48,17 @@ from .entries import (
     SubmissionRefused,
     TurnAborted,
     TurnCompleted,
+    TurnEnded,
     TurnEnding,
     TurnFailed,
     TurnLimited,
     TurnStarted,
     UncertainRequested,
 )
-from .ids import once_key
+from .ids import once_key, task_id
 from .memory import MEMORY
 from .messages import Part, RedactedPart, StoredPart, ToolCall, is_private, title_of
-from .records import MODEL_KINDS, Plan
+from .records import CALL_KINDS, MODEL_KINDS, Errand, Plan
 from .transcript import EMPTY, chained
 
 __all__ = [
@@ -117,6 +120,7 @@ def _session_created(checkpoint: Checkpoint, entry: SessionCreated) -> Checkpoin
         labels=entry.labels,
         metadata=entry.metadata,
         created=entry.at,
+        parent=entry.parent,
     )
 
 
@@ -175,8 +179,13 @@ def _message(checkpoint: Checkpoint, entry: MessageAdded) -> Checkpoint:
         context=chained(checkpoint.context, seen),
         turn=turn,
         # The first message that began a turn names the session; one that was rejected leaves nothing.
-        title=checkpoint.title or (title_of(entry.parts) if entry.number == 1 and entry.source is None else ""),
+        title=checkpoint.title or (title_of(entry.parts) if entry.number == 1 and _speaks(entry) else ""),
     )
+
+
+def _speaks(entry: MessageAdded) -> bool:
+    """Whether a message says what the session is about: a person's, or the task of a child."""
+    return entry.source is None or entry.source.kind == "parent"
 
 
 def _planned(checkpoint: Checkpoint, entry: OperationPlanned) -> Checkpoint:
@@ -185,29 +194,43 @@ def _planned(checkpoint: Checkpoint, entry: OperationPlanned) -> Checkpoint:
 
 
 def _started(checkpoint: Checkpoint, entry: OperationStarted) -> Checkpoint:
-    if (planned := checkpoint.operation(entry.operation)) is not None:
-        plan = entry.plan or planned.plan
-        return _with_operation(
-            checkpoint, entry.operation, plan=plan, status="started", attempt=entry.attempt, fence=entry.fence, not_before=0
-        )
-    if entry.plan is not None:
-        operation = Operation(id=entry.operation, plan=entry.plan, status="started", attempt=entry.attempt, fence=entry.fence)
-        return _add_operation(checkpoint, operation)
-    return checkpoint
+    planned = checkpoint.operation(entry.operation)
+    plan = entry.plan or (planned.plan if planned is not None else None)
+    if plan is None:
+        return checkpoint
+    now: dict[str, Any] = {"plan": plan, "status": "started", "attempt": entry.attempt, "fence": entry.fence}
+    if plan.kind in ("child", "timer"):
+        now |= {"status": "awaiting", "deadline": plan.until}
+    if planned is not None:
+        checkpoint = _with_operation(checkpoint, entry.operation, **now, not_before=0)
+    else:
+        checkpoint = _add_operation(checkpoint, Operation(id=entry.operation, **now))
+    return _called(checkpoint, entry.operation, plan) if plan.kind == "child" else checkpoint
+
+
+def _called(checkpoint: Checkpoint, operation: str, plan: Plan) -> Checkpoint:
+    """A child is called for."""
+    turn, background = checkpoint.turn, checkpoint.background
+    if turn is None:
+        return checkpoint
+    if plan.background:
+        background = (*background, Behind(operation, plan.agent))
+    errands = (*checkpoint.errands, Errand("begin", operation))
+    return replace(checkpoint, turn=replace(turn, children=turn.children + 1), errands=errands, background=background)
 
 
 def _add_operation(checkpoint: Checkpoint, operation: Operation) -> Checkpoint:
     turn = checkpoint.turn
     if turn is None:
         return checkpoint
-    is_tool = operation.plan.kind == "tool"
+    is_call = operation.plan.kind in CALL_KINDS
     return replace(
         checkpoint,
         turn=replace(
             turn,
             operations=(*turn.operations, operation),
             ordinal=turn.ordinal + (operation.plan.kind != "step"),
-            tool_calls=turn.tool_calls + is_tool,
+            tool_calls=turn.tool_calls + is_call,
             unplanned=tuple(call for call in turn.unplanned if call.id != operation.plan.call),
         ),
     )
@@ -237,6 +260,14 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
         elif entry.compact:
             turn = replace(turn, squeeze="wanted")
         checkpoint = replace(checkpoint, turn=turn)
+    if entry.spent is not None:
+        checkpoint = replace(
+            checkpoint, turn=replace(turn, usage=turn.usage.and_of(entry.spent)), usage=checkpoint.usage.and_of(entry.spent)
+        )
+    elif operation.plan.kind == "child" and operation.status == "awaiting" and entry.status == "cancelled":
+        checkpoint = replace(checkpoint, errands=_with_errand(checkpoint.errands, Errand("stop", operation.id)))
+    elif operation.plan.kind == "handoff" and entry.status == "succeeded":
+        checkpoint = replace(checkpoint, turn=replace(turn, transfer=operation.plan.agent, handoffs=turn.handoffs + 1))
     lost = not entry.final and entry.failure is not None and entry.failure.code == "restart"
     failed = not entry.final and (entry.status == "failed" or (entry.failure is not None and entry.failure.code == "not_done"))
     changes: dict[str, Any] = {"restarts": operation.restarts + lost, "failures": operation.failures + failed}
@@ -252,7 +283,12 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
 def _end(plan: Plan, entry: OperationEnded | EffectSettled) -> dict[str, Any]:
     """What an operation becomes with its last receipt."""
     left = Plan(kind=plan.kind, name=plan.name, call=plan.call, upto=plan.upto, ends=plan.ends if entry.status == "succeeded" else "")
-    return {"status": "ended", "receipt": entry.seq, "response": entry.digest, "archived": entry.archived, "plan": left}
+    return {"status": "ended", "deadline": 0, "receipt": entry.seq, "response": entry.digest, "archived": entry.archived, "plan": left}
+
+
+def _with_errand(errands: tuple[Errand, ...], errand: Errand) -> tuple[Errand, ...]:
+    """What is owed about a child is the last thing that was decided about it."""
+    return (*(other for other in errands if other.operation != errand.operation or other.kind == "tell"), errand)
 
 
 def _request_opened(checkpoint: Checkpoint, entry: RequestOpened) -> Checkpoint:
@@ -326,16 +362,31 @@ def _extension_set(checkpoint: Checkpoint, entry: ExtensionSet) -> Checkpoint:
     return replace(checkpoint, extensions=extensions)
 
 
-def _turn_ended(checkpoint: Checkpoint, entry: Entry) -> Checkpoint:
-    return replace(checkpoint, turn=None, turns=checkpoint.turns + 1)
+def _turn_ended(checkpoint: Checkpoint, entry: TurnEnded) -> Checkpoint:
+    errands, parent = checkpoint.errands, checkpoint.parent
+    if parent is not None and entry.submission == task_id(parent.operation):
+        errands = (*errands, Errand("tell", parent.operation, entry.seq))
+    return replace(checkpoint, turn=None, turns=checkpoint.turns + 1, errands=errands)
+
+
+def _child_ended(checkpoint: Checkpoint, entry: ChildEnded) -> Checkpoint:
+    background = tuple(item for item in checkpoint.background if item.operation != entry.operation)
+    return replace(checkpoint, background=background, usage=checkpoint.usage.and_of(entry.spent))
+
+
+def _passed_on(checkpoint: Checkpoint, entry: PassedOn) -> Checkpoint:
+    return replace(checkpoint, errands=tuple(errand for errand in checkpoint.errands if errand not in entry.errands))
 
 
 def _redefined(checkpoint: Checkpoint, entry: DefinitionChange) -> Checkpoint:
     turn = checkpoint.turn
     if turn is None:
         return checkpoint
-    changed = {name: getattr(entry, name) for name in ("archive", "holds", "finish", "repairs")} | {"definition": entry.new}
-    return replace(checkpoint, turn=replace(turn, **changed))
+    changed = {name: getattr(entry, name) for name in ("agent", "archive", "holds", "finish", "repairs")} | {"definition": entry.new}
+    if entry.agent != turn.agent:
+        # The route that gave up was one of the agent before.
+        changed |= {"transfer": "", "fallback": "", "writer": ""}
+    return replace(checkpoint, agent=entry.agent, route=entry.route or checkpoint.route, turn=replace(turn, **changed))
 
 
 def _rebased(checkpoint: Checkpoint, entry: Rebased) -> Checkpoint:
@@ -411,7 +462,13 @@ def _redacted(checkpoint: Checkpoint, entry: Redacted) -> Checkpoint:
 
 
 def _archived(checkpoint: Checkpoint, entry: Archived | Revived) -> Checkpoint:
-    return replace(checkpoint, archived=isinstance(entry, Archived))
+    errands = checkpoint.errands
+    if isinstance(entry, Archived):
+        # What runs for it is put away with it, behind what it owes to others.
+        stopped = [errand.operation for errand in errands if errand.kind == "stop"]
+        for operation in [*(item.operation for item in checkpoint.background), *stopped]:
+            errands = _with_errand(errands, Errand("away", operation))
+    return replace(checkpoint, archived=isinstance(entry, Archived), errands=errands, background=())
 
 
 def _halted(checkpoint: Checkpoint, entry: Halted) -> Checkpoint:
@@ -458,4 +515,6 @@ _EVOLVE: dict[type[Entry], Callable[[Checkpoint, Any], Checkpoint]] = {
     TurnEnding: _turn_ending,
     ExtensionSet: _extension_set,
     ExtensionCommand: _unchanged,
+    ChildEnded: _child_ended,
+    PassedOn: _passed_on,
 }

@@ -35,6 +35,22 @@ def turn_of(operation: str) -> str:
     return operation.split(".", 1)[0] if operation.startswith("t") else ""
 
 
+def child_session(session: str, operation: str) -> str:
+    """The session of the child that an operation calls for: found again after a restart, and another in a fork."""
+    name = f"{session}.{operation}"
+    return name if len(name.encode()) <= 512 else f"child.{canonical.short_digest(session, operation)}"
+
+
+def task_id(operation: str) -> str:
+    """The submission that a child is given its task in."""
+    return f"task:{operation}"
+
+
+def outcome_id(operation: str) -> str:
+    """The submission that tells a parent what its child came to."""
+    return f"outcome:{operation}"
+
+
 def once_key(extension: str, key: str) -> str:
     """What a session remembers of guidance that is given once."""
     return canonical.short_digest(extension, key)[:16]

@@ -28,7 +28,7 @@ def phase(checkpoint: Checkpoint) -> Phase:
     tools = turn.tools
     if tools and (any(item.status in ("started", "unknown") for item in tools) or startable(turn) or reviewing(turn)):
         return "tools"
-    if turn.requests:
+    if turn.requests or turn.awaiting:
         return "waiting"
     return "model"
 

@@ -14,6 +14,7 @@ __all__ = [
     "Decision",
     "EffectClass",
     "EffectMatch",
+    "Errand",
     "Failure",
     "Finishing",
     "Hold",
@@ -21,6 +22,7 @@ __all__ = [
     "Limits",
     "Metadata",
     "OperationKind",
+    "Parent",
     "Plan",
     "RedactedRow",
     "RequestRecord",
@@ -28,10 +30,13 @@ __all__ = [
     "Status",
 ]
 
-OperationKind: TypeAlias = Literal["model", "tool", "compaction", "memory", "repair", "ask", "step"]
+OperationKind: TypeAlias = Literal["model", "tool", "compaction", "memory", "repair", "ask", "step", "child", "timer", "handoff"]
 
 MODEL_KINDS: frozenset[str] = frozenset({"model", "compaction", "memory", "repair"})
 """The operations that are calls of a model: each is asked with a `RequestRecord`, and its receipt says what it used."""
+
+CALL_KINDS: frozenset[str] = frozenset({"tool", "child", "timer", "handoff"})
+"""What a call that a model asks for can become: each has exactly one response."""
 
 EffectClass: TypeAlias = Literal["pure", "idempotent", "transactional", "external"]
 Status: TypeAlias = Literal["succeeded", "failed", "uncertain", "cancelled"]
@@ -62,11 +67,40 @@ class Metadata(Record, frozen=True, kw_only=True):
 
 
 class Limits(Record, frozen=True, kw_only=True):
-    """Where a turn ends as *limited*. ``None`` is no limit."""
+    """Where a turn ends as *limited*. ``None`` is no limit.
+
+    A call beyond ``children`` (agents that a turn calls, and that run behind at once), ``depth`` (of agents that call agents) or
+    ``handoffs`` is answered with an error instead, and the turn goes on.
+    """
 
     steps: int | None = 50
     tool_calls: int | None = None
     tokens: int | None = None
+    children: int | None = 16
+    depth: int | None = 4
+    handoffs: int | None = 10
+
+
+class Parent(Record, frozen=True, kw_only=True):
+    """Whose child a session is: the ``operation`` of ``session`` that called for it, as the tool ``name``. Roots have the ``depth`` 0.
+
+    ``background``: nobody waits for it, and what it comes to is told in a message.
+    """
+
+    session: str
+    operation: str
+    name: str
+    depth: int
+    background: bool = False
+
+
+class Errand(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a session still owes to another one, since no transaction spans two: ``begin`` or ``stop`` the child that an operation called
+    for, put it ``away``, or ``tell`` the parent what the turn came to that ended with the entry ``seq``."""
+
+    kind: Literal["begin", "stop", "away", "tell"]
+    operation: str
+    seq: int = 0
 
 
 class Failure(Record, frozen=True, kw_only=True):
@@ -103,6 +137,8 @@ class Plan(Record, frozen=True, kw_only=True):
     there is no effect to know again. A compaction summarises the messages that stand before the position ``upto``; an extraction of what to
     remember covers them, when the context had about ``tokens`` tokens. ``ends``: the call ends the turn, and this argument of it is the
     output, ``*`` all of them. ``asks``: the call is a question to the user, and runs nowhere.
+    ``agent`` is who is called as a child, in the ``background`` or not, or who takes the session over. ``until`` is when a timer fires,
+    or when a child is given up (ms since 1970).
     """
 
     kind: OperationKind
@@ -119,6 +155,9 @@ class Plan(Record, frozen=True, kw_only=True):
     asks: bool = False
     tokens: int = 0
     match: EffectMatch | None = None
+    agent: str = ""
+    background: bool = False
+    until: int = 0
 
 
 class RequestRecord(Record, frozen=True, kw_only=True):

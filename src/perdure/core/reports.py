@@ -6,11 +6,22 @@ from typing import Any, Literal
 
 import msgspec
 
-from .commands import Compact, EditMessage, PostMessage, RedactContent, ReportResult, RestoreRevision, RewriteSpan, RunCommand, Withdraw
+from .commands import (
+    Compact,
+    EditMessage,
+    PostMessage,
+    RedactContent,
+    ReportOutcome,
+    ReportResult,
+    RestoreRevision,
+    RewriteSpan,
+    RunCommand,
+    Withdraw,
+)
 from .entries import MessageAdded, OperationEnded, TurnEnding
 from .memory import Remembered
 from .messages import Part
-from .records import EffectMatch, Failure, Finishing, Hold, Limits, Plan, RedactedRow, RequestRecord, Status
+from .records import EffectMatch, Errand, Failure, Finishing, Hold, Limits, Plan, RedactedRow, RequestRecord, Status
 from .transcript import Transcript
 from .usage import Cost, Usage
 
@@ -28,12 +39,15 @@ __all__ = [
     "EditTranscript",
     "EndEarly",
     "EndTurn",
+    "ErrandsDone",
     "Extend",
     "Fail",
     "Finish",
     "Guarded",
     "Guidance",
+    "HandOver",
     "MemoryPrepared",
+    "Outcome",
     "OutputAccepted",
     "OutputRefused",
     "PlannedCall",
@@ -240,6 +254,29 @@ class Report(_Command, frozen=True, kw_only=True):
     command: ReportResult
     parts: tuple[Part, ...]
     receipt: OperationEnded | None = None
+
+
+class Outcome(_Command, frozen=True, kw_only=True):
+    """What a child came to, as the response to the call for it."""
+
+    command: ReportOutcome
+    parts: tuple[Part, ...]
+
+
+class ErrandsDone(_Command, frozen=True, kw_only=True):
+    """What was owed to other sessions is with them. ``failed`` are calls for children that can't be begun, and why."""
+
+    errands: tuple[Errand, ...]
+    failed: tuple[tuple[str, Failure], ...] = ()
+
+
+class HandOver(_Command, frozen=True, kw_only=True):
+    """The turn goes on as the agent that it was transferred to, whose definition this is; ``route`` is another one if it needs one."""
+
+    definition: str
+    archive: int = 0
+    holds: tuple[Hold, ...] = ()
+    route: str = ""
 
 
 class TimePassed(_Command, frozen=True, kw_only=True):

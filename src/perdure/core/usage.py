@@ -74,6 +74,12 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         unknown = f" ({self.unknown_calls} of unknown size)" if self.unknown_calls else ""
         return calls + (f"{unknown}, {self.input_tokens} tokens in, {self.output_tokens} out{cost}" if self.calls else "")
 
+    def and_of(self, other: Totals) -> Totals:
+        """Both together. A number that would make a sum too large to be stored is left out."""
+        return Totals(
+            **{name: getattr(self, name) + (_addable(getattr(self, name), getattr(other, name)) or 0) for name in self.__struct_fields__}
+        )
+
     def plus(self, usage: Usage | None, cost: Cost | None = None) -> Totals:
         """The totals with one more call, whose usage may be unknown. ``cost`` None: nobody wanted to know its price.
 

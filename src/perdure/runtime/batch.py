@@ -167,15 +167,17 @@ def parked(checkpoint: Checkpoint, pending: Iterable[InboxRow], now: int) -> tup
     turn = checkpoint.turn
     match phase(checkpoint):
         case "idle":
-            wake_at = min((row.not_before or row.at for row in pending), default=None)
-            return ("idle", None) if wake_at is None else ("queued", wake_at)
+            moments = [row.not_before or row.at for row in pending]
+            if checkpoint.errands:
+                moments.append(now)
+            return ("queued", min(moments)) if moments else ("idle", None)
         case "archived":
-            return "archived", None
+            return "archived", now if checkpoint.errands else None
         case "halted":
             return "halted", None
         case "waiting" if turn is not None:
-            moments = [item.deadline for item in turn.requests if item.deadline]
-            if any(row.kind != PostMessage.kind for row in pending):
+            moments = [*turn.deadlines]
+            if checkpoint.errands or any(row.kind != PostMessage.kind for row in pending):
                 moments.append(now)
             return "waiting", min(moments, default=None)
         case _:

@@ -24,7 +24,7 @@ from .batch import Batch
 from .context import Context, Fetch, resolve_parts
 from .hooks import Hooks, Round, Said
 from .ledger import Ledger
-from .perform import keep_parts
+from .perform import LONGEST_SECONDS, keep_parts
 
 __all__ = ["GUARD_DEADLINE_MS", "Calls", "Judged", "misfit"]
 
@@ -48,9 +48,10 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 class Calls:
     """Plans and starts the calls of one session's turns. It proposes; `core` decides."""
 
-    def __init__(self, session_id: str, agent: Agent, context: Context, fetch: Fetch) -> None:
+    def __init__(self, session_id: str, agent: Agent, team: Mapping[str, Agent], context: Context, fetch: Fetch) -> None:
         self._session_id = session_id
         self._agent = agent
+        self._team = team
         self._context = context
         self._fetch = fetch
         self._edited: dict[int, dict[str, Any]] = {}
@@ -134,7 +135,10 @@ class Calls:
         if wrong := _unknown(agent, name) if tool is None else problem(tool, arguments):
             return PlannedCall(plan=plan, verdict="reject", failure=wrong)
         assert tool is not None
-        plan = _planned(plan, tool, arguments)
+        plan = _planned(plan, tool, arguments, batch.now)
+        if plan.kind == "handoff" and plan.agent not in self._team:
+            message = f"there is no agent {plan.agent!r} here"
+            return PlannedCall(plan=plan, verdict="reject", failure=Failure(code="unknown_agent", message=message))
         if isinstance(ruling, Deny):
             words = f"{NOT_EXECUTED}: the policy denies it" + (f": {ruling.reason}" if ruling.reason else "")
             return PlannedCall(plan=plan, verdict="reject", failure=Failure(code="denied", message=words))
@@ -165,7 +169,7 @@ class Calls:
                 plan = item.plan
                 if item.attempt == 0:
                     # What the tool is now decides, where its definition or a person changed something since the call was planned.
-                    plan = _planned(plan, tool, arguments)
+                    plan = _planned(plan, tool, arguments, batch.now)
                     if plan != item.plan:
                         plans[item.id] = plan
                     await self._guard(batch, ledger, item.id, plan, tool)
@@ -236,7 +240,14 @@ def _unknown(agent: Agent, name: str) -> Failure:
     return Failure(code="unknown_tool", message=f"there is no tool {name!r}; available: {known}")
 
 
-def _planned(plan: Plan, tool: Tool, arguments: Any) -> Plan:
+def _planned(plan: Plan, tool: Tool, arguments: Any, now: int) -> Plan:
+    if (called := tool.delegation) is not None:
+        until = 0
+        if called.moment is not None:
+            until = called.moment(tool.check(arguments).kwargs, now)
+        elif called.kind == "child" and tool.timeout is not None:
+            until = now + round(min(tool.timeout, LONGEST_SECONDS) * 1000)
+        plan = replace(plan, kind=called.kind, agent=called.name, background=called.background, until=until)
     return replace(
         plan,
         effect=tool.effect,

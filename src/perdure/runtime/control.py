@@ -7,13 +7,27 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..core import commands
-from ..core.commands import Command, Compact, EditMessage, PostMessage, RedactContent, ReportResult, RestoreRevision, RewriteSpan, Withdraw
+from ..core.commands import (
+    Command,
+    Compact,
+    EditMessage,
+    PostMessage,
+    RedactContent,
+    ReportOutcome,
+    ReportResult,
+    RestoreRevision,
+    RewriteSpan,
+    Withdraw,
+)
 from ..core.entries import TurnCompleted, TurnEnded
 from ..core.errors import StoreCorrupt
-from ..core.reports import ChangeQueue, Promote
+from ..core.messages import ToolCallResponse
+from ..core.records import Plan
+from ..core.reports import ChangeQueue, Outcome, Promote
 from ..store.base import Claim, CommitAnswer, Committed, Edited, InboxRow
 from .batch import Batch, parked
 from .ledger import Ledger
+from .perform import keep_parts
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -34,6 +48,8 @@ async def commit_by_sender(
     answer = await runtime.store.commit(commit)
     if isinstance(answer, Committed):
         runtime.committed_elsewhere(head.session_id, batch)
+        if batch.checkpoint.errands:
+            await runtime.errands.run(head.session_id, quietly=True)
     return answer
 
 
@@ -57,6 +73,8 @@ async def take_control(batch: Batch, ledger: Ledger, rows: list[InboxRow], comma
     match command:
         case ReportResult():
             await ledger.take_result(batch, command)
+        case ReportOutcome():
+            _take_outcome(batch, command)
         case EditMessage() | Withdraw():
             _change_queue(batch, rows, command)
         case RewriteSpan() | RestoreRevision() | RedactContent():
@@ -65,6 +83,17 @@ async def take_control(batch: Batch, ledger: Ledger, rows: list[InboxRow], comma
             batch.take(command, command)
     if command.submission in batch.consumed:
         batch.settled.setdefault(command.submission, batch.consumed[command.submission])
+
+
+def _take_outcome(batch: Batch, command: ReportOutcome) -> None:
+    """What a child came to, as the response to the call for it."""
+    item = batch.checkpoint.operation(command.operation)
+    plan = item.plan if item is not None else Plan(kind="child")
+    response = ToolCallResponse(id=plan.call, name=plan.name, response=command.result, is_error=command.outcome != "completed")
+    parts, blobs = keep_parts((response,))
+    if item is not None:
+        batch.blobs.update({blob.digest: blob for blob in blobs})
+    batch.take(command, Outcome(command=command, parts=parts, at=command.at))
 
 
 def promote_steers(batch: Batch, rows: list[InboxRow]) -> None:

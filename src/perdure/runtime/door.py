@@ -7,7 +7,19 @@ import msgspec
 from ..core import checkpoint as checkpoints
 from ..core import commands
 from ..core.checkpoint import Checkpoint
-from ..core.commands import Answer, Archive, Command, Compact, EditMessage, Interrupt, PostMessage, ReportResult, Revive, RunCommand
+from ..core.commands import (
+    Answer,
+    Archive,
+    Command,
+    Compact,
+    EditMessage,
+    Interrupt,
+    PostMessage,
+    ReportOutcome,
+    ReportResult,
+    Revive,
+    RunCommand,
+)
 from ..core.entries import SubmissionRefused
 from ..core.errors import InvalidMessage, QueueFull, StaleRequest, UsageError
 from ..core.reports import TimePassed
@@ -60,7 +72,7 @@ class Door(Scope):
                 digest=commands.digest_of(command.kind, body),
                 body=body,
                 urgent=command.kind not in (PostMessage.kind, Compact.kind),
-                patient=isinstance(command, ReportResult),
+                patient=isinstance(command, ReportResult | ReportOutcome),
                 owner=self._owner,
                 blobs=blobs,
                 create=create,
@@ -144,7 +156,7 @@ def checked(command: Command) -> Command:
     if isinstance(command, Interrupt | Answer | Archive | Revive):
         check_text(command.reason, "reason", REASON_LIMIT)
     command, body = commands.checked(command)
-    size = 0 if isinstance(command, ReportResult) else len(body)
+    size = 0 if isinstance(command, ReportResult | ReportOutcome) else len(body)
     if size > COMMAND_LIMIT:
         told = InvalidMessage if isinstance(command, PostMessage | EditMessage) else UsageError
         raise told(f"a submission of kind {command.kind!r} with {size} bytes is too long", hint=f"at most {COMMAND_LIMIT} bytes are taken")

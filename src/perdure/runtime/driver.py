@@ -7,7 +7,7 @@ committed once, and only then performed (`work`). Nothing is performed that is n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -17,8 +17,8 @@ from ..agent import Agent
 from ..agent.definition import describe
 from ..core.checkpoint import Operation, Turn
 from ..core.commands import Interrupt, PostMessage
-from ..core.entries import SessionChanged, TurnEnded, TurnEnding
-from ..core.errors import Fenced, LimitExceeded, SessionStuck, StoreCorrupt, TransactionLost
+from ..core.entries import DefinitionChange, SessionChanged, TurnEnded, TurnEnding
+from ..core.errors import Fenced, LimitExceeded, SessionStuck, StoreCorrupt, TransactionLost, UnknownAgent
 from ..core.memory import MEMORY
 from ..core.model_calls import ModelCall
 from ..core.phase import phase
@@ -31,6 +31,7 @@ from .about import read_metadata
 from .batch import Batch, parked
 from .calls import Calls
 from .control import decode_row, is_control
+from .family import Family
 from .feed import HookFailed
 from .halting import halt_damaged, halted, why_halted
 from .hooks import Hooks
@@ -64,14 +65,14 @@ State: TypeAlias = Literal["again", "working", "parked", "elsewhere"]
 class Driver:
     """Holds one session while there is something to do, for one agent."""
 
-    def __init__(self, runtime: Runtime, session_id: str, agent: Agent) -> None:
+    def __init__(self, runtime: Runtime, session_id: str, agent: Agent, team: Mapping[str, Agent] | None = None) -> None:
         self.runtime = runtime
         self.session_id = session_id
-        self.agent = agent
+        self.given = agent
         self.store = runtime.store
         self.clock = runtime.clock
         self.feed = runtime.feed(session_id)
-        self.router: Router = runtime.router(agent)
+        self._team = agent.team if team is None else team
         self.interest = 0
         self.errand = False
         self.error: Exception | None = None
@@ -85,7 +86,6 @@ class Driver:
         self._fence = 0
         self._moved = 0
         self._unannounced = False
-        self._calls = Calls(session_id, agent, self._known.context, self._known.blob)
         self._performer = Performer(
             session_id=session_id,
             store_id=self.store.store_id,
@@ -96,6 +96,17 @@ class Driver:
             fetch=self._known.blob,
         )
         self._wake = asyncio.Event()
+        self._family = Family(runtime, session_id, self._team, report=self._reported, wake=self._wake.set)
+        self._grace_over = False
+        self._equip(agent)
+        self._serves = self._turns.definition
+
+    def _equip(self, agent: Agent) -> None:
+        """Be this agent from now on: the one that the driver was made for, or one that the session was handed over to."""
+        runtime, session_id = self.runtime, self.session_id
+        self.agent = agent
+        self.router: Router = runtime.router(agent)
+        self._calls = Calls(session_id, agent, self._team, self._known.context, self._known.blob)
         self._work = Work(
             agent,
             self.router,
@@ -140,8 +151,24 @@ class Driver:
             performer=self._performer,
             clock=self.clock,
             runner=lambda: runtime.runner_id,
+            team=self._team,
+            router_of=runtime.router,
         )
-        self._grace_over = False
+
+    async def _become(self, name: str) -> None:
+        """Go on as the agent that the session was handed over to, if the one that this driver was made for can hand over to it."""
+        if name in (self.agent.name, ""):
+            return
+        agent = self.given if name == self.given.name else self.given.successors.get(name) or self._team.get(name)
+        if agent is None:
+            raise UnknownAgent(f"the session {self.session_id!r} was handed over to the agent {name!r}", hint="it is not known here")
+        route, begun, hooks, reports = self._turns.given_route, self._begun, self._hooks, self._work.reports
+        self._equip(agent)
+        self._turns.given_route, self._work.reports = route, reports
+        # What the agent's own code says when a session is taken up is for the next time.
+        self._begun |= begun
+        hooks.abandon()
+        await hooks.end_session()
 
     # ------------------------------------------------------------------------------------------------------------ the loop
 
@@ -159,7 +186,9 @@ class Driver:
                 if state in ("parked", "elsewhere"):
                     self.errand = False
                     await self.runtime.look_for_results(self.session_id)
-                if self.held or self.interest or state == "working":
+                if state != "elsewhere":
+                    self._family.tend(self._known.checkpoint, keep=self.interest > 0)
+                if self.held or self.interest or self._family.waits or state == "working":
                     await self._wait(state)
         except StoreCorrupt as error:
             self._abandon()
@@ -171,25 +200,26 @@ class Driver:
             self._abandon()
             raise
         finally:
+            self._family.leave()
             self._hooks.abandon()
             await self._hooks.end_session()
 
     @property
     def _wanted(self) -> bool:
         """Whether what nobody holds is to be taken up here."""
-        return (self.interest > 0 or self.errand) and not self._turns.stopping
+        return (self.interest > 0 or self.errand or self._family.waits) and not self._turns.stopping
 
     @property
     def occupied(self) -> bool:
         """Whether the session takes a slot: its turn runs, or somebody is interested and none has run yet."""
-        return self.held or self._work.running or (self.interest > 0 and not self.ran_a_turn)
+        return self.held or self._work.running or (self.interest > 0 and not self.ran_a_turn and not self._family.waits)
 
     def serves(self, agent: Agent) -> bool:
         """Whether this driver does what one for ``agent`` would do."""
-        if agent is self.agent:
+        if agent is self.given:
             return True
         # Equal definitions may still have other functions and models behind them; those of a turn that runs are as good.
-        return (self.held or self.interest > 0) and describe(agent) == self._turns.definition
+        return (self.held or self.interest > 0) and describe(agent) == self._serves
 
     def answer_of(self, ended: TurnEnded) -> str:
         """The last answer of a turn that just ended."""
@@ -235,6 +265,8 @@ class Driver:
         """At most one commit: everything that is known now, and the intents that follow from it."""
         if (error := self._work.error or self._hooks.error) is not None:
             raise error
+        if self._family.error is not None and not self.held:
+            raise self._family.error
         if not self.held:
             found = await self._find()
             if found is not None:
@@ -309,7 +341,7 @@ class Driver:
         if state == "elsewhere":
             moments.append(self.clock.now() + ELSEWHERE_MS)
         elif turn is not None:
-            moments += [item.deadline for item in turn.requests if item.deadline]
+            moments += turn.deadlines
             moments += [item.not_before for item in turn.operations if item.status == "ready" and item.not_before]
         return min(moments, default=None)
 
@@ -324,11 +356,17 @@ class Driver:
             return "parked"
         row = head.row
         if row.status == "archived":
+            await self.runtime.errands.run(self.session_id)
             raise put_away(self.session_id)
         if row.status == "halted":
             raise halted(self.session_id, await why_halted(self.store, row))
         self._known.take_head(head)
         self.runtime.known(row.no, self.session_id)
+        checkpoint = self._known.checkpoint
+        if checkpoint.errands and row.holder is None and await self.runtime.errands.run(self.session_id):
+            return "again"
+        if checkpoint.agent in self.given.successors or (checkpoint.turn is not None and checkpoint.turn.handoffs):
+            await self._become(checkpoint.agent)
         self._performer.identity, self._performer.turn = self._known.checkpoint.identity, self._known.checkpoint.turn
         await self._read_metadata()
         if row.holder is not None and head.holder_alive and row.holder != self.runtime.runner_id:
@@ -373,6 +411,9 @@ class Driver:
 
     def _releases(self, batch: Batch) -> bool:
         """Whether nothing is left that this process could do now, or it is to do nothing more and nothing runs."""
+        if batch.checkpoint.errands and not self._turns.stopping:
+            # It lets go when it owes nothing to anybody: what a crash leaves is found by whoever looks next.
+            return False
         if self._hooks.running or (self._hooks.open and batch.checkpoint.turn is not None and not self._turns.stopping):
             return False
         told = len(self._work.reports) > self._turns.taken or self._work.transactions
@@ -438,7 +479,13 @@ class Driver:
         self._turns.committed(batch, claimed=commit.claim is not None)
         if any(entry.kind == "turn_started" for entry in batch.entries):
             self.ran_a_turn = True
+        if batch.checkpoint.agent != self.agent.name and any(entry.kind == DefinitionChange.kind for entry in batch.entries):
+            await self._become(batch.checkpoint.agent)
         self._work.start(self._known.checkpoint, answer.fence)
+        if self.held:
+            self._family.committed(self._known.checkpoint)
+        else:
+            self.runtime.freed()
         self.feed.publish(batch.entries)
         self.runtime.observe(self.session_id, batch)
         if any(map(learns, batch.entries)):
@@ -569,6 +616,7 @@ class Driver:
 
     def _abandon(self) -> None:
         """This process may not commit any more."""
+        self._family.leave()
         self._hooks.abandon()
         self.lingering = self._work.abandon(hand_over=not self.runtime.closed)
         self.held = False

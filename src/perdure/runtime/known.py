@@ -69,11 +69,11 @@ class Known:
         where = phase(self.checkpoint)
         if where not in ("idle", "waiting"):
             return True
-        if any(map(is_control, self.rows)):
+        if self.checkpoint.errands or any(map(is_control, self.rows)):
             return True
         turn = self.checkpoint.turn
         if turn is not None:
-            return any(0 < item.deadline <= now for item in turn.requests)
+            return any(0 < deadline <= now for deadline in turn.deadlines)
         return any(is_due(row, now) for row in self.rows)
 
     async def read_inbox(self) -> None:

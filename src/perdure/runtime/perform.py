@@ -31,7 +31,7 @@ from ..core.media import Media, content_type
 from ..core.memory import STATE_LIMIT
 from ..core.messages import INLINE_LIMIT, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, media_of, set_aside
 from ..core.records import MODEL_KINDS, Failure, Identity
-from ..core.reports import AttemptEnded, Fail, Reconciled
+from ..core.reports import AttemptEnded, ErrandsDone, Fail, Reconciled
 from ..core.usage import Usage
 from ..core.words import said, words
 from ..models.base import Delta, Finish, Model, ModelOutput, ModelRequest, ReasoningDelta, TextDelta
@@ -67,7 +67,7 @@ NAME_LIMIT = 200
 
 _FINISHES = get_args(Finish)
 
-Outcome: TypeAlias = tuple[AttemptEnded | Reconciled | Fail, tuple[StoredBlob, ...]]
+Outcome: TypeAlias = tuple[AttemptEnded | Reconciled | Fail | ErrandsDone, tuple[StoredBlob, ...]]
 Performed: TypeAlias = Outcome | Transaction
 Late: TypeAlias = Callable[[str, int, Any, bool], None]
 

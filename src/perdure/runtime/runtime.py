@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from contextvars import Context
 from types import TracebackType
@@ -41,6 +41,7 @@ from .clock import Clock, SystemClock
 from .consumers import Project, Projector
 from .content import Input
 from .driver import Driver
+from .errands import Errands
 from .feed import Event, Feed, Watch
 from .halting import check_not_halted
 from .names import check_id
@@ -130,6 +131,7 @@ class Runtime:
         self.closed = True
         self.sessions = Sessions(self)
         self.observers = Observers(observers)
+        self.errands = Errands(self)
         self._default_model = model
         self._routers: dict[str, Router] = {}
         self._heartbeat = Heartbeat(store, self.clock, round(lease * 1000), self._let_go)
@@ -144,6 +146,7 @@ class Runtime:
         self._background: set[asyncio.Task[Any]] = set()
         self._unlisten: Any = None
         self._closing = asyncio.Event()
+        self._slots = asyncio.Event()
 
     @property
     def runner_id(self) -> str:
@@ -401,13 +404,17 @@ class Runtime:
         )
 
     async def recover(self, agents: Iterable[Agent], *, session: str | None = None, force: bool = False) -> list[str]:
-        """Take up every session of these agents that somebody must look at, and work until none is left; returns their ids.
+        """Take up every session of these agents, and of those that they call or hand over to, that somebody must look at.
 
-        Sessions that wait for a person, or whose agent is not among them, are left alone. ``session`` takes up only that one; ``force``
-        does so even if it is stuck. A session that can't go on is logged, and stops no other; with ``session`` its error is raised.
+        It works until none is left, and returns their ids. Sessions that wait for a person, or whose agent is not among them, are left
+        alone. ``session`` takes up only that one; ``force`` does so even if it is stuck. A session that can't go on is logged, and stops
+        no other; with ``session`` its error is raised.
         """
         self.check_open()
-        by_name = {agent.name: agent for agent in agents}
+        given = [*agents]
+        # A name that was given means that agent, whatever others call by it.
+        by_name = {name: (member, agent.team) for agent in given for name, member in agent.team.items()}
+        by_name |= {agent.name: (agent, agent.team) for agent in given}
         if session is not None:
             return await self._recover_one(session, by_name, force)
         done: list[str] = []
@@ -421,21 +428,21 @@ class Runtime:
                 )
             done += found
 
-    async def _recover_quietly(self, session_id: str, by_name: dict[str, Agent]) -> None:
+    async def _recover_quietly(self, session_id: str, by_name: Mapping[str, tuple[Agent, Mapping[str, Agent]]]) -> None:
         try:
             await self._recover_one(session_id, by_name, force=False)
         except Exception as error:
             _log.warning("the session %s can't go on: %s", session_id, error)
 
-    async def _recover_one(self, session_id: str, by_name: dict[str, Agent], force: bool) -> list[str]:
+    async def _recover_one(self, session_id: str, by_name: Mapping[str, tuple[Agent, Mapping[str, Agent]]], force: bool) -> list[str]:
         info = await self.sessions.info(session_id)
-        agent = by_name.get(info.agent)
+        agent, team = by_name.get(info.agent, (None, None))
         if agent is None:
             raise UnknownAgent(f"the session {session_id!r} belongs to the agent {info.agent!r}", hint=f"known here: {', '.join(by_name)}")
         if session_id in self._drivers and self._drivers[session_id].interest:
             # Somebody here works on it already, for as long as they like.
             return [session_id]
-        driver = await self.engage(session_id, agent, force=force)
+        driver = await self.engage(session_id, agent, force=force, team=team)
         task = self._tasks.get(session_id)
         driver.errand = True
         self.disengage(driver)
@@ -452,8 +459,32 @@ class Runtime:
 
     # ------------------------------------------------------------------------------------------------------------- drivers
 
-    async def engage(self, session_id: str, agent: Agent, *, force: bool = False, route: str | None = None) -> Driver:
-        """Work on a session until `disengage`. ``route`` replaces the saved one when the session is taken up.
+    async def engage_when_free(self, session_id: str, agent: Agent, team: Mapping[str, Agent]) -> tuple[Driver, asyncio.Task[None]]:
+        """`engage` once capacity allows it, for a child of a session that waits here; and the task of the work on it."""
+        while True:
+            free = self._slots
+            try:
+                driver = await self.engage(session_id, agent, team=team)
+                return driver, self._tasks[session_id]
+            except CapacityExceeded:
+                await free.wait()
+
+    def freed(self) -> None:
+        """A session takes no slot any more: whoever waits for one looks again."""
+        self._slots.set()
+        self._slots = asyncio.Event()
+
+    async def engage(
+        self,
+        session_id: str,
+        agent: Agent,
+        *,
+        force: bool = False,
+        route: str | None = None,
+        team: Mapping[str, Agent] | None = None,
+    ) -> Driver:
+        """Work on a session until `disengage`. ``route`` replaces the saved one when the session is taken up; ``team`` are the agents
+        that names mean, by default those that the agent itself can reach.
 
         Raises `CapacityExceeded`, `SessionBusy` if it is worked on here under another definition of its agent, and `MissingExtra` or
         `MissingKey` for a model that can't be used from here.
@@ -475,7 +506,7 @@ class Runtime:
             driver.notice()
             await asyncio.wait([self._tasks[session_id]])
         if driver is None:
-            driver = self._drivers[session_id] = Driver(self, session_id, agent)
+            driver = self._drivers[session_id] = Driver(self, session_id, agent, team)
             driver.forced = force
             driver.give_route(route)
             driver.interest = 1
@@ -526,6 +557,7 @@ class Runtime:
             for task in driver.lingering:
                 self._linger(session_id, task)
             self._forget_feed(session_id)
+            self.freed()
 
     def _linger(self, session_id: str, task: asyncio.Task[None]) -> None:
         if task.done():

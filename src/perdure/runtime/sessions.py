@@ -8,25 +8,13 @@ from typing import Any
 
 from ..core import canonical, ids
 from ..core.commands import Interrupt, RunCommand, SelectRoute
-from ..core.entries import (
-    TERMINALS,
-    Entry,
-    MessageAdded,
-    OperationEnded,
-    OperationStarted,
-    QueueChanged,
-    SubmissionRefused,
-    TurnEnded,
-    TurnStarted,
-)
-from ..core.errors import SessionArchived, SubmissionRejected, UsageError
+from ..core.entries import TERMINALS, Entry, TurnStarted
+from ..core.errors import UsageError
 from ..core.journal import open_entry
-from ..core.model_calls import ModelCall, model_calls
-from ..store.base import Loaded
+from ..core.model_calls import ModelCall
 from .about import check_owner, check_text
 from .branches import Branches
 from .consumers import Consumer
-from .context import CONTEXT_KINDS, Context
 from .door import Submission
 from .keeping import Keeping
 from .messages import read_entries
@@ -34,13 +22,13 @@ from .model_calls import read_calls
 from .names import check_id, check_limit, submission_id
 from .redaction import Redaction
 from .requests import Requests
-from .result import Result, result_of
+from .results import Results
 from .sending import NOTE_LIMIT
 
 __all__ = ["Sessions"]
 
 
-class Sessions(Keeping, Requests, Branches, Redaction):
+class Sessions(Keeping, Results, Requests, Branches, Redaction):
     """Commands and views of any session in the store. Nothing here runs agent code."""
 
     def owned_by(self, owner: str) -> Sessions:
@@ -135,36 +123,6 @@ class Sessions(Keeping, Requests, Branches, Redaction):
                 if len(found) == limit:
                     break
         return found
-
-    async def result(self, session_id: str, submission: str) -> Result | None:
-        """What became of a submission's turn; None while it is unfinished. Raises `SubmissionRejected` if it was refused."""
-        head = await self._head(session_id)
-        row = await self._runtime.store.submission(head.row.no, submission)
-        if row is None or row.settled_seq is None:
-            return None
-        return await self._result_at(head, row.settled_seq)
-
-    async def _result_at(self, head: Loaded, seq: int) -> Result | None:
-        entry = await self._entry(head, seq)
-        if isinstance(entry, SubmissionRefused) and entry.failure.code == SessionArchived.code:
-            raise SessionArchived(entry.failure.message, hint="send it again once the session is revived", session=head.row.session_id)
-        if isinstance(entry, SubmissionRefused):
-            raise SubmissionRejected(entry.failure.message, reason=entry.failure.code)
-        if isinstance(entry, QueueChanged):
-            raise SubmissionRejected("the message was withdrawn before it was delivered", reason="withdrawn")
-        if not isinstance(entry, TurnEnded):
-            return None
-        started = entry.began
-        rows = await read_entries(
-            self._runtime.store, head.row.no, after=started, before=seq, kinds=(*CONTEXT_KINDS, OperationStarted.kind)
-        )
-        context = Context(self._fetcher(head.row))
-        opened = [open_entry(row) for row in rows]
-        answers = [item for item in opened if isinstance(item, MessageAdded) and item.role == "assistant"]
-        receipts = {item.seq: item for item in opened if isinstance(item, OperationEnded)}
-        if answers:
-            await context.add([receipts[answers[-1].receipt], answers[-1]])
-        return result_of(head.row.session_id, entry, context.answer_since(started), tuple(model_calls(opened)))
 
     def consumer(self, name: str) -> Consumer:
         """Somebody who reads the journals of all sessions and says how far; see `Consumer`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from ..core import canonical, commands, reports
 from ..core.checkpoint import Operation, Turn
 from ..core.commands import Compact, PostMessage, ReportResult, RunCommand, SelectRoute
 from ..core.entries import OperationStarted, TurnEnding
-from ..core.errors import DefinitionChanged, LimitExceeded, MiddlewareError, MissingRoute, StoreCorrupt
+from ..core.errors import DefinitionChanged, LimitExceeded, MiddlewareError, MissingRoute, StoreCorrupt, UnknownAgent
 from ..core.journal import open_entry
 from ..core.messages import Message
 from ..core.phase import phase, reviewing
@@ -29,6 +29,7 @@ from ..core.reports import (
     EndTurn,
     Fail,
     Finish,
+    HandOver,
     Redefined,
     ResultsReviewed,
     RouteGiven,
@@ -79,6 +80,8 @@ class Turns:
         performer: Performer,
         clock: Clock,
         runner: Callable[[], str],
+        team: Mapping[str, Agent],
+        router_of: Callable[[Agent], Router],
     ) -> None:
         self.definition = describe(agent)
         self.described = content(canonical.encode(self.definition))
@@ -101,6 +104,8 @@ class Turns:
         self._performer = performer
         self._clock = clock
         self._runner = runner
+        self._team = team
+        self._router_of = router_of
         self._steered: tuple[str, int, int] = ("", 0, 0)
         self._sent: tuple[str, RequestRecord] | None = None
 
@@ -275,6 +280,10 @@ class Turns:
             elif where == "tools" and turn is not None and not self.stopping:
                 if not await self._calls.start(batch, self._known.ledger, fence):
                     return
+            elif where == "model" and turn is not None and turn.transfer:
+                self._hand_over(batch, turn)
+                # Who goes on has other hooks, and another model.
+                return
             elif where == "model" and turn is not None and not self.stopping:
                 open_calls = [item for item in (*turn.compactions, turn.extraction, turn.model) if item is not None]
                 if any(item.status == "started" or item.not_before > batch.now for item in open_calls):
@@ -284,6 +293,20 @@ class Turns:
                     return
             else:
                 return
+
+    def _hand_over(self, batch: Batch, turn: Turn) -> None:
+        """Another agent goes on with the turn, on the session's route if it has that."""
+        target = self._team.get(turn.transfer)
+        if target is None:
+            message = f"the conversation was handed over to {turn.transfer!r}, who is not known here"
+            self._fail(batch, Failure(code=UnknownAgent.code, message=message))
+            promote_steers(batch, self._known.rows)
+            return
+        router, described = self._router_of(target), content(canonical.encode(describe(target)))
+        self.keep(batch, described)
+        route = "" if router.knows(batch.checkpoint.route) else router.default
+        archive = target.archive or 0
+        batch.apply(HandOver(definition=described.digest, archive=archive, holds=target.holds, route=route, at=batch.now))
 
     def _deliver_steers(self, batch: Batch) -> bool:
         """Let steers join the turn. False: whether one does is not known yet."""

@@ -23,6 +23,7 @@ from ..core.commands import (
     RedactContent,
     Repair,
     Replacement,
+    ReportOutcome,
     ReportResult,
     RestoreRevision,
     Revive,
@@ -38,6 +39,7 @@ from ..core.entries import (
     AnswerRequested,
     ApprovalRequested,
     Archived,
+    ChildEnded,
     DefinitionChange,
     EffectSettled,
     Entry,
@@ -51,6 +53,7 @@ from ..core.entries import (
     OperationEnded,
     OperationPlanned,
     OperationStarted,
+    PassedOn,
     PrefixChanged,
     QueueChanged,
     Rebased,
@@ -107,7 +110,7 @@ def consumes(entry: Entry) -> str:
     match entry:
         case TurnStarted() | SubmissionRefused() | RequestClosed() | EffectSettled() | ExtensionCommand():
             return entry.submission
-        case Archived() | Revived() | Halted():
+        case Archived() | Revived() | Halted() | ChildEnded():
             return entry.submission
         case MessageAdded(deliver="steer"):
             return entry.submission
@@ -122,7 +125,7 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
     if (entry.seq == 1) != isinstance(entry, SessionCreated):
         yield "a journal begins with session_created, and nothing else does"
     turn = before.turn
-    if before.archived and not isinstance(entry, Revived | EffectSettled | NoteAdded | Foreign | Redacted | Rebased | Halted):
+    if before.archived and not isinstance(entry, Revived | EffectSettled | NoteAdded | Foreign | Redacted | Rebased | Halted | PassedOn):
         yield "something happened in an archived session"
     if before.halted and not isinstance(entry, Halted | Foreign | Rebased):
         yield "something happened in a halted session"
@@ -159,6 +162,12 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
             yield f"{entry.extension!r} drops {entry.key!r}, which it doesn't keep"
         case ExtensionSet(dropped=False) if entry.extension == MEMORY and not redacted:
             yield from _remembered(before, entry)
+        case ChildEnded() if all(item.operation != entry.operation for item in before.background):
+            yield f"no child of {entry.operation} works in the background"
+        case PassedOn() if any(errand not in before.errands for errand in entry.errands):
+            yield "it did what nobody was owed"
+        case DefinitionChange() if turn is not None and entry.agent not in (turn.agent, turn.transfer):
+            yield f"nothing hands the turn over to {entry.agent!r}"
         case TurnEnding() if turn is None or turn.id != entry.turn or turn.ending:
             yield f"the turn {entry.turn} can't be ending"
         case OperationStarted() if turn is not None:
@@ -273,6 +282,10 @@ def _ended(turn: Turn, operation: Operation | None, entry: OperationEnded) -> It
             yield "whether models see all of its result doesn't follow from its length"
     if entry.digest != digest and not is_redacted(entry):
         yield "the digest is not that of its result"
+    if entry.spent is not None and operation.plan.kind != "child":
+        yield "only a child spends what is not a call of its own"
+    if operation.plan.kind == "timer" and entry.status == "succeeded" and entry.at < operation.deadline:
+        yield "the timer fired before its time"
 
 
 def _compacted(before: Checkpoint, turn: Turn | None, entry: PrefixChanged) -> Iterator[str]:
@@ -334,8 +347,11 @@ def companion(row: InboxRow, first: Entry) -> int:
     return 0
 
 
-def consumption(row: InboxRow, first: Entry, second: Entry | None, added: Sequence[MessageAdded] = ()) -> str:
-    """What is wrong about a consumed submission, given the entry that consumed it, its `companion`, and the messages that it added."""
+def consumption(row: InboxRow, first: Entry, second: Entry | None, added: Sequence[MessageAdded] = (), session_id: str = "") -> str:
+    """What is wrong about a consumed submission of a session.
+
+    ``first`` is the entry that consumed it, ``second`` its `companion`, and ``added`` are the messages that it added.
+    """
     if isinstance(first, TurnStarted) and first.rejected:
         rejected = ids.rejected_digest(row.digest, row.actor)
         same = (first.submission, first.rejected) == (row.submission_id, rejected)
@@ -347,7 +363,7 @@ def consumption(row: InboxRow, first: Entry, second: Entry | None, added: Sequen
         changed, asked = (first.submission, first.content), (first.by, first.digest)
         named = changed if row.kind == PostMessage.kind else asked
         return "" if named == (row.submission_id, row.digest) else f"entry {first.seq} changes another submission"
-    found = [*_commands(row, first, second, added)]
+    found = [*_commands(row, first, second, added, session_id)]
     if not found:
         return f"entry {first.seq} doesn't consume it"
     if all(commands.digest(command) != row.digest for command in found):
@@ -355,7 +371,7 @@ def consumption(row: InboxRow, first: Entry, second: Entry | None, added: Sequen
     return ""
 
 
-def _commands(row: InboxRow, first: Entry, second: Entry | None, added: Sequence[MessageAdded]) -> Iterator[Command]:
+def _commands(row: InboxRow, first: Entry, second: Entry | None, added: Sequence[MessageAdded], session_id: str) -> Iterator[Command]:
     """What the submission may have said, to leave what the journal holds; nothing if the entries are not its own."""
     match row.kind:
         case PostMessage.kind:
@@ -438,6 +454,8 @@ def _commands(row: InboxRow, first: Entry, second: Entry | None, added: Sequence
         case RedactContent.kind:
             if isinstance(first, Redacted) and (first.submission, first.actor) == (row.submission_id, row.actor):
                 yield RedactContent(positions=first.positions, entries=first.entries, reason=first.reason)
+        case ReportOutcome.kind:
+            yield from _outcome(row, first, session_id)
         case ReportResult.kind:
             receipt = second if isinstance(first, RequestClosed) else first
             if isinstance(receipt, OperationEnded | EffectSettled) and receipt.parts:
@@ -451,3 +469,25 @@ def _commands(row: InboxRow, first: Entry, second: Entry | None, added: Sequence
                         is_error=response.is_error,
                         media=response.media,
                     )
+
+
+def _outcome(row: InboxRow, first: Entry, session_id: str) -> Iterator[Command]:
+    """What a child may have told. Of one that ran in the background nothing but how it ended: the rest is a message."""
+    if not isinstance(first, OperationEnded | ChildEnded) or first.spent is None or row.submission_id != ids.outcome_id(first.operation):
+        return
+    outcome, reason, result = "completed", "", None
+    if isinstance(first, ChildEnded):
+        outcome = first.outcome
+    else:
+        response = first.parts[0] if first.parts else None
+        result = response.response if isinstance(response, ToolCallResponse) else None
+        if first.failure is not None:
+            outcome, reason = first.failure.code.removeprefix("child_"), first.failure.message
+    yield ReportOutcome(
+        operation=first.operation,
+        session=ids.child_session(session_id, first.operation),
+        outcome=outcome,  # type: ignore[arg-type]
+        spent=first.spent,
+        result=result,
+        reason=reason,
+    )

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from ..core import canonical, commands, entries
+from ..core import canonical, commands, entries, ids
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import RULES, Checkpoint
 from ..core.commands import PostMessage
@@ -485,8 +485,10 @@ class SessionCheck:
             second = await self._next(row.consumed_seq - 1, "turn_aborted", "turn_ending")
         added = await self._added(first) if isinstance(first, entries.Rewritten) else []
         told = [first.seq, *([second.seq] if second is not None else []), *(message.seq for message in added)]
-        if not any(seq in (self.left or {}) for seq in told) and (problem := facts.consumption(row, first, second, added)):
-            return problem
+        if not any(seq in (self.left or {}) for seq in told):
+            problem = facts.consumption(row, first, second, added, self.row.session_id)
+            if problem:
+                return problem
         before = await self._entry(row.consumed_seq - 1)
         if row.kind not in (commands.PostMessage.kind, commands.Compact.kind) and before is not None and first.at != max(row.at, before.at):
             return "the entry that consumed it has another time"
@@ -554,6 +556,10 @@ class SessionCheck:
             "parent": None if self.forked is None else self.forked.session,
             "parent_kind": None if self.forked is None else "fork",
         }
+        if stored.parent is not None:
+            expected |= {"parent": stored.parent.session, "parent_kind": "child"}
+            if row.session_id != ids.child_session(stored.parent.session, stored.parent.operation):
+                self.found("sessions", 0, "its id is not that of the child of its parent's operation")
         for name, value in expected.items():
             if getattr(row, name) != value:
                 self.found("sessions", 0, f"{name} is {getattr(row, name)!r}, but should be {value!r}")
@@ -580,7 +586,7 @@ class SessionCheck:
                 yield f"{row.claims} claims without progress are counted, but {self.recoveries} are in the journal"
             if row.status in ("idle", "waiting", "queued"):
                 yield from self._waking(stored)
-            elif row.status == "archived" and (row.wake_at is not None or self.pending):
+            elif row.status == "archived" and ((row.wake_at is not None and not stored.errands) or self.pending):
                 yield "it is archived, and somebody is to look at it"
             elif row.status == "halted" and row.wake_at is not None:
                 yield "it is halted, and somebody is to look at it"
@@ -590,9 +596,9 @@ class SessionCheck:
     def _waking(self, stored: Checkpoint) -> Iterator[str]:
         """When somebody must look: never, at the first deadline, or for what waits in the inbox."""
         row = self.row
-        deadlines = [item.deadline for item in stored.requests if item.deadline]
+        deadlines = [*stored.turn.deadlines] if stored.turn is not None else []
         moments = [item.at if item.not_before is None else item.not_before for item in self.pending]
-        if row.status == "queued" and stored.turn is not None:
+        if stored.errands or (row.status == "queued" and stored.turn is not None):
             moments.append(row.updated)
         exact = {min(deadlines)} if deadlines and row.status == "waiting" else {None}
         if row.status == "waiting" and row.wake_at in exact:
@@ -600,7 +606,7 @@ class SessionCheck:
             return
         if moments:
             exact = {min([*moments, *deadlines])}
-            if any(item.not_before is None for item in self.pending) or stored.turn is not None:
+            if any(item.not_before is None for item in self.pending) or stored.turn is not None or stored.errands:
                 # The store's own clock said when the submission came.
                 low, high = min(moments) - SLACK_MS, max([*moments, *deadlines]) + SLACK_MS
                 if row.wake_at is None or not low <= row.wake_at <= high:

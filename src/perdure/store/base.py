@@ -306,7 +306,8 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
 
     The session's ``wake_at`` becomes at most ``not_before`` (or now), and an idle session's status ``queued``. One that is not ``urgent``
     leaves the ``wake_at`` of a session that waits for an answer alone: it can't begin before that. ``patient``: a halted session takes it,
-    and it waits there. With ``owner``, a session of anybody else is none.
+    and it waits there. With ``owner``, a session of anybody else is none; with a parent in ``create``, so is one that is not
+    that parent's, and `NoSession` also means that there is no such parent.
     """
 
     session_id: str

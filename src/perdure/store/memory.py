@@ -212,8 +212,10 @@ class MemoryStore:
             if send.create is None:
                 return NoSession()
             rules.check_new(send.create)
+            if (refused := self._no_parent(send.create)) is not None:
+                return refused
             session = self._create(send.session_id, send.create, send.at)
-        elif send.owner is not None and session.row.owner != send.owner:
+        elif rules.is_strange(send, session.row):
             return NoSession()
         elif session.row.status == "deleted":
             return NoSession(deleted=True)
@@ -247,12 +249,18 @@ class MemoryStore:
         known = self._content.by_id.get(session_id)
         if known is not None:
             return IdTaken(deleted=known.row.status == "deleted")
-        parent = self._content.by_id.get(new.parent) if new.parent is not None else None
-        if new.parent is not None and (parent is None or parent.row.status == "deleted"):
-            return NoSession(deleted=parent is not None)
+        if (refused := self._no_parent(new)) is not None:
+            return refused
         session = self._create(session_id, new, at)
         self._tell(session.row.no)
         return Created(session.row.no)
+
+    def _no_parent(self, new: NewSession) -> NoSession | None:
+        """The refusal where the parent that a new session names isn't there."""
+        parent = self._content.by_id.get(new.parent) if new.parent is not None else None
+        if new.parent is not None and (parent is None or parent.row.status == "deleted"):
+            return NoSession(deleted=parent is not None)
+        return None
 
     async def adopt(self, sessions: Sequence[Adoption]) -> Adopted | IdTaken:
         self._time()

@@ -40,6 +40,7 @@ __all__ = [
     "check_new",
     "check_within",
     "elsewhere",
+    "is_strange",
     "judge",
     "matches",
     "wall_clock",
@@ -195,6 +196,12 @@ def after_commit(commit: Commit, head: Head) -> After:
         claims=claims,
         inbox_head=head.inbox_head + len(commit.received),
     )
+
+
+def is_strange(send: Send, row: SessionRow) -> bool:
+    """Whether the session of that id is another than the sender means: somebody else's, or no child of the parent that it should have."""
+    parent = None if send.create is None else send.create.parent
+    return (send.owner is not None and row.owner != send.owner) or (parent is not None and row.parent != parent)
 
 
 def arrival(send: Send, inbox_head: int) -> InboxRow:

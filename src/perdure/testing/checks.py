@@ -295,7 +295,7 @@ async def _catalogue_problems(store: Store, head: Loaded) -> list[str]:
         runnable = status == "queued"
         if runnable and row.wake_at is None:
             problems.append("there is something to do, and nobody will be woken")
-        deadlines = [item.deadline for item in checkpoint.requests if item.deadline]
+        deadlines = [*checkpoint.turn.deadlines] if checkpoint.turn is not None else []
         if status == "waiting" and deadlines and (row.wake_at is None or row.wake_at > min(deadlines)):
             problems.append(f"a request runs out at {min(deadlines)}, and whoever must look is woken at {row.wake_at}")
         if status == "idle" and row.wake_at is not None:

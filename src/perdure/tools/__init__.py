@@ -2,6 +2,7 @@
 
 from .context import ReconcileContext, ToolContext
 from .policy import ApprovalCall, Ask, Deny, Policy
+from .sleep import sleep_tool
 from .tool import (
     ArgumentsInvalid,
     BoundCall,
@@ -37,5 +38,6 @@ __all__ = [
     "ToolFault",
     "Unknown",
     "as_tool",
+    "sleep_tool",
     "tool",
 ]

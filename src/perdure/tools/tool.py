@@ -28,6 +28,7 @@ from .transaction import InTransaction
 __all__ = [
     "ArgumentsInvalid",
     "BoundCall",
+    "Delegation",
     "Done",
     "Guard",
     "NotDone",
@@ -261,6 +262,22 @@ def _no_awaitable(value: _T, cure: str) -> _T:
 
 
 @dataclass(frozen=True, eq=False)
+class Delegation:
+    """Who or what answers a call instead of the tool's function: an agent as a ``child``, perhaps in the ``background``, one that takes
+    the conversation over by a ``handoff``, or the time (``moment`` says when, of the arguments and now, in ms since 1970)."""
+
+    kind: Literal["child", "handoff", "timer"]
+    agent: Any = None
+    background: bool = False
+    moment: Callable[[dict[str, Any], int], int] | None = None
+
+    @property
+    def name(self) -> str:
+        """The agent's."""
+        return "" if self.agent is None else str(getattr(self.agent, "name", self.agent))
+
+
+@dataclass(frozen=True, eq=False)
 class Tool:
     """A function that models can call; made by `tool`, never changed.
 
@@ -283,6 +300,7 @@ class Tool:
     function: Callable[..., Any] = field(repr=False)
     shape: Shape = field(repr=False)
     gives_way: bool = False
+    delegation: Delegation | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -294,6 +312,8 @@ class Tool:
         converted as pydantic does in its lax mode: "5" is accepted for an int.
         """
         kwargs = self.shape.bind(self.name, arguments)
+        if self.delegation is not None and self.delegation.moment is not None:
+            self.delegation.moment(kwargs, 0)
         return BoundCall(arguments, kwargs)
 
     def effect_key(self, arguments: Any) -> bytes:

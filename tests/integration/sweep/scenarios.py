@@ -47,6 +47,8 @@ from perdure.core.messages import Private
 from perdure.testing import Ending, Life, Loss, Scenario, World
 from perdure.testing.sweep import unknown_is_told
 
+from . import team_scenarios
+
 USAGE = Usage(input_tokens=100, output_tokens=7, cache_read_tokens=3)
 UNKNOWN = "execution interrupted; result unknown after restart"
 
@@ -1300,4 +1302,5 @@ ALL: tuple[Callable[[], Scenario], ...] = (
     remembers,
     remembers_nothing,
     interrupted_while_remembering,
+    *team_scenarios.ALL,
 )

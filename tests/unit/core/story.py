@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from perdure.core import entries, ids
 from perdure.core.checkpoint import Checkpoint, Operation
-from perdure.core.commands import Answer, Archive, Compact, Halt, PostMessage, ReportResult
+from perdure.core.commands import Answer, Archive, Compact, Halt, PostMessage, ReportOutcome, ReportResult
 from perdure.core.decider import decide
 from perdure.core.draft import Draft
 from perdure.core.entries import Entry, OperationEnded, SessionCreated
@@ -24,8 +24,11 @@ from perdure.core.reports import (
     Claimed,
     CompactionAccepted,
     CompactionPrepared,
+    ErrandsDone,
     Finish,
+    HandOver,
     MemoryPrepared,
+    Outcome,
     PlannedCall,
     Reconciled,
     RepairPrepared,
@@ -34,7 +37,7 @@ from perdure.core.reports import (
     StepPrepared,
     TimePassed,
 )
-from perdure.core.usage import Usage
+from perdure.core.usage import Totals, Usage
 
 NOT_EXECUTED = "not executed"
 UNKNOWN = "execution interrupted; result unknown"
@@ -54,7 +57,9 @@ def call(identity: str = "c1", name: str = "refund", **arguments: Any) -> ToolCa
 def planned(asked: ToolCall, effect: Any = "external", **facts: Any) -> PlannedCall:
     """A call with what its tool says of it; facts of the plan and of the verdict may be mixed."""
     of_plan = {name: facts.pop(name) for name in list(facts) if name in Plan.__struct_fields__}
-    plan = Plan(kind="tool", name=asked.name, call=asked.id, arguments=ids.arguments_digest(asked.arguments), effect=effect, **of_plan)
+    plan = Plan(
+        **({"kind": "tool"} | of_plan), name=asked.name, call=asked.id, arguments=ids.arguments_digest(asked.arguments), effect=effect
+    )
     return PlannedCall(plan=plan, **facts)
 
 
@@ -214,6 +219,27 @@ class Story:
             parts = (ToolCallResponse(id="?", name="?", response=result, is_error=is_error),)
         return Report(command=told, parts=parts, receipt=receipt, at=self.now())
 
+    def outcome(self, identity: str = "t2.0.1", outcome: Any = "completed", session: str = "") -> Outcome:
+        """What a child came to."""
+        told = ReportOutcome(
+            operation=identity,
+            session=session or ids.child_session(self.checkpoint.session_id, identity),
+            outcome=outcome,
+            spent=Totals(calls=2, input_tokens=20, output_tokens=10),
+            result="found",
+            reason="" if outcome == "completed" else "it broke",
+            submission=ids.outcome_id(identity),
+        )
+        part = ToolCallResponse(id="c1", name="clerk", response="found", is_error=outcome != "completed")
+        return Outcome(command=told, parts=(part,), at=self.now())
+
+    def errands(self, **facts: Any) -> ErrandsDone:
+        """All that is owed was done."""
+        return ErrandsDone(errands=self.checkpoint.errands, at=self.now(), **facts)
+
+    def hand_over(self) -> HandOver:
+        return HandOver(definition="d2", route="billing:1", holds=("end",), at=self.now())
+
     def time(self, at: int) -> TimePassed:
         self.at = at
         return TimePassed(at=at)
@@ -340,6 +366,32 @@ def tools(effect: Any = "external", **facts: Any) -> Story:
     story = unplanned()
     story.plans(planned(call(), effect, **facts))
     return story
+
+
+def delegated(*others: PlannedCall, **facts: Any) -> Story:
+    """An agent was called, and is about to be begun; perhaps with other calls."""
+    asked = planned(call("c1", "clerk"), "idempotent", kind="child", agent="clerk", **facts)
+    return batch(asked, *others)
+
+
+def behind(*, ends: bool = True) -> Story:
+    """An agent works in the background, and its caller's turn is over, or about to be."""
+    story = delegated(background=True)
+    story.steps()
+    story.model_ends(Text(content="it is under way"))
+    if ends:
+        story.do(Finish(at=story.now()))
+    return story
+
+
+def sleeping(**facts: Any) -> Story:
+    """The turn waits for a time."""
+    return batch(planned(call("c1", "sleep"), "pure", kind="timer", until=2_000, **facts))
+
+
+def transferred() -> Story:
+    """The model handed the conversation over, and nobody has taken it yet."""
+    return batch(planned(call("c1", "transfer_to_billing"), "pure", kind="handoff", agent="billing"))
 
 
 def waiting(**facts: Any) -> Story:
@@ -522,6 +574,10 @@ def line(entry: Entry) -> str:
             rest = ",".join(str(row.seq) for row in entry.rows)
         case entries.NoteAdded():
             rest = entry.operation or entry.extension
+        case entries.ChildEnded():
+            rest = f"{entry.operation} {entry.outcome}"
+        case entries.PassedOn():
+            rest = " ".join(f"{errand.kind} {errand.operation}" for errand in entry.errands)
         case entries.TurnEnding():
             rest = f"{entry.turn} {entry.outcome}"
         case entries.ExtensionSet():

@@ -18,6 +18,7 @@ from perdure.core import evolve as evolving
 from perdure.core.checkpoint import Phase
 from perdure.core.commands import Archive, Describe, Halt, Interrupt, PostMessage, Repair, Revive, RevokeGrant, RunCommand, SelectRoute
 from perdure.core.entries import (
+    ChildEnded,
     EffectSettled,
     Entry,
     MessageAdded,
@@ -82,6 +83,8 @@ class Driver:
                 self.claim(pick)
             case 1 if self.story.phase not in ("archived", "halted"):
                 self.sometimes(pick)
+            case _ if self.story.phase != "halted" and self.others(pick):
+                pass
             case _:
                 getattr(self, self.story.phase)(pick)
 
@@ -182,10 +185,32 @@ class Driver:
             return
         self.story.says(holds=holds, limits=limits, deliver=("turn", "queue", "steer")[pick(3)], submission=f"m{self.turns_begun}")
 
+    def others(self, pick: _Numbers) -> bool:
+        """What other sessions, and the time, do to one that waits for them. False: nothing."""
+        s, turn = self.story, self.story.checkpoint.turn
+        if s.checkpoint.errands and pick(2):
+            failed = tuple((errand.operation, Failure(code="child_lost")) for errand in s.checkpoint.errands if pick(9) == 0)
+            s.do(s.errands(failed=failed))
+            return True
+        if s.checkpoint.background and pick(3) == 0:
+            s.do(s.outcome(s.checkpoint.background[0].operation, _outcome(pick)))
+            return True
+        if turn is None or not turn.awaiting or pick(2):
+            return False
+        item = turn.awaiting[pick(len(turn.awaiting))]
+        if item.plan.kind == "child" and pick(6):
+            s.do(s.outcome(item.id, _outcome(pick)))
+        else:
+            s.do(s.time(max(s.at, item.deadline) + 1))
+        return True
+
     def model(self, pick: _Numbers) -> None:
         s = self.story
         turn = s.checkpoint.turn
         assert turn is not None
+        if turn.transfer:
+            s.do(s.hand_over())
+            return
         running = turn.model
         if running is None or running.status != "started":
             if pick(5) == 0:
@@ -249,6 +274,13 @@ class Driver:
             facts["parts"] = (ToolCallResponse(id=identity, name=name, response="again"),)
         elif facts["verdict"] == "ask":
             facts |= {"deadline": self.story.at + pick(200) if pick(2) else 0, "default": ("approve", "deny", "abort")[pick(3)]}
+        match pick(12):
+            case 0:
+                return planned(call(identity, name), "idempotent", kind="child", agent="clerk", background=pick(2) == 0, **facts)
+            case 1:
+                return planned(call(identity, name), "pure", kind="timer", until=self.story.at + 1 + pick(300), **facts)
+            case 2:
+                return planned(call(identity, name), "pure", kind="handoff", agent="billing", **facts)
         return planned(call(identity, name), EFFECTS[pick(4)], **facts)
 
     def end(self, identity: str, pick: _Numbers) -> None:
@@ -274,6 +306,9 @@ class Driver:
         s = self.story
         turn = s.checkpoint.turn
         assert turn is not None
+        if not turn.requests:
+            s.do(s.time(max([s.at, *turn.deadlines]) + 1) if turn.deadlines else s.outcome(turn.awaiting[0].id))
+            return
         item = turn.requests[pick(len(turn.requests))]
         if item.status == "asking":
             decision = ("settle", "retry", "deny", "settle", "retry", "abort")[pick(6)]
@@ -296,6 +331,10 @@ class Driver:
             s.do(Continue(prompt="and the tests?", extension="guard", at=s.now()))
         else:
             s.do(Finish(at=s.now()))
+
+
+def _outcome(pick: _Numbers) -> str:
+    return ("completed", "completed", "aborted", "failed", "limited")[pick(5)]
 
 
 class _Numbers:
@@ -563,8 +602,11 @@ def test_the_counters_add_up(numbers: list[int]) -> None:
     of_turns = [entry for entry in s.entries if isinstance(entry, TurnEnded)]
     running = s.checkpoint.turn
     assert s.checkpoint.turns == len(of_turns)
-    assert s.checkpoint.usage.calls == sum(entry.usage.calls for entry in of_turns) + (running.usage.calls if running else 0)
-    known = sum(entry.usage.total_tokens for entry in of_turns) + (running.usage.total_tokens if running else 0)
+    # What a child spent that nobody waited for is the session's, and no turn's.
+    behind = [entry.spent for entry in s.entries if isinstance(entry, ChildEnded)]
+    spent = [*(entry.usage for entry in of_turns), *behind, *([running.usage] if running else [])]
+    assert s.checkpoint.usage.calls == sum(usage.calls for usage in spent)
+    known = sum(usage.total_tokens for usage in spent)
     assert s.checkpoint.usage.total_tokens == known
     for entry in of_turns:
         assert entry.steps >= 0
@@ -596,7 +638,7 @@ def test_the_random_driver_reaches_every_kind_of_entry_that_a_turn_can_write() -
     seen: set[str] = set()
     phases: set[str] = set()
     numbers = random.Random(7)
-    for round_ in range(150):
+    for round_ in range(200):
         # In every third history most steps are claims, so that crash loops are among them.
         every = 12 if round_ % 3 == 0 else 1
         driver = told([numbers.randrange(2**32) // every * (every if numbers.random() < 0.7 else 1) for _ in range(60)])

@@ -48,7 +48,7 @@ from perdure.core.errors import (
 )
 from perdure.core.messages import Text, ToolCallResponse
 from perdure.core.phase import phase
-from perdure.core.records import EffectMatch, Failure, Limits, Plan, RedactedRow
+from perdure.core.records import EffectMatch, Errand, Failure, Limits, Plan, RedactedRow
 from perdure.core.reports import (
     Accept,
     AttemptEnded,
@@ -63,12 +63,15 @@ from perdure.core.reports import (
     EditTranscript,
     EndEarly,
     EndTurn,
+    ErrandsDone,
     Extend,
     Fail,
     Finish,
     Guarded,
     Guidance,
+    HandOver,
     MemoryPrepared,
+    Outcome,
     OutputAccepted,
     OutputRefused,
     Promote,
@@ -139,6 +142,29 @@ def with_step(make: Callable[[], Story], effect: Any = "external") -> Callable[[
         return s
 
     return made
+
+
+def after(s: Story, when: Callable[[Story], Any]) -> Story:
+    s.do(when(s))
+    return s
+
+
+def limited_to(**limits: int) -> Story:
+    """The model asked for a call, and the turn has limits."""
+    s = Story()
+    s.says(limits=Limits(**limits))
+    s.steps()
+    s.model_ends(call("c1", "clerk"))
+    return s
+
+
+def plans(*calls: Any) -> Callable[[Story], CallsPlanned]:
+    return lambda s: CallsPlanned(calls=calls, fence=s.fence, at=s.now())
+
+
+def ended_first(s: Story) -> Story:
+    s.tool_ends("t2.0.1")
+    return s
 
 
 def claimed(s: Story) -> Story:
@@ -1029,7 +1055,104 @@ cell(Repair, "halted", "it goes on where it was", story.halted, repair, ["halted
 cell(Report, "halted", "a late result waits", story.halted, lambda s: s.report("t2.0.1"), NOTHING)
 cell(Claimed, "halted", "nothing runs", story.halted, lambda s: s.claim(), NOTHING)
 cell(TimePassed, "halted", "nothing is decided", story.halted, late, NOTHING)
+
+# ------------------------------------------------------------------------------------------------------- children, handoffs, timers
+CHILD_TOLD = ["operation_ended t2.0.1#1 succeeded 'found'", "message tool → 8"]
+for situation in ("idle", "model", "tools", "waiting", "completing"):
+    cell(Outcome, situation, "nobody waits for it", getattr(story, situation), lambda s: s.outcome(), Refusal(StaleRequest))
+    cell(ErrandsDone, situation, "nothing is owed", getattr(story, situation),
+         lambda s: ErrandsDone(errands=(Errand("begin", "t2.0.1"),), at=s.now()), NOTHING)
+    if situation != "model":
+        cell(HandOver, situation, "not here", getattr(story, situation), lambda s: s.hand_over(), IMPOSSIBLE)
+cell(Outcome, "waiting", "the receipt of the call", story.delegated, lambda s: s.outcome(), CHILD_TOLD)
+cell(Outcome, "waiting", "a child that broke", story.delegated, lambda s: s.outcome(outcome="failed"),
+     ["operation_ended t2.0.1#1 failed (child_failed) !'found'", "message tool → 8"])
+cell(Outcome, "waiting", "another session says so", story.delegated, lambda s: s.outcome(session="s2"), Refusal(StaleRequest))
+cell(Outcome, "tools", "another call still runs", lambda: story.delegated(planned(call("c2"))), lambda s: s.outcome(),
+     ["operation_ended t2.0.1#1 succeeded 'found'"])
+cell(Outcome, "idle", "a child in the background", story.behind, lambda s: s.outcome(), ["child_ended t2.0.1 completed"])
+cell(Outcome, "idle", "it ended before", lambda: after(story.behind(), lambda s: s.outcome()), lambda s: s.outcome(), Refusal(StaleRequest))
+cell(Report, "waiting", "a forged result is none of a child", story.delegated, report(), Refusal(StaleRequest))
+cell(ErrandsDone, "waiting", "the child is begun", story.delegated, lambda s: s.errands(), ["passed_on begin t2.0.1"])
+cell(ErrandsDone, "waiting", "the child can't be begun", story.delegated,
+     lambda s: s.errands(failed=(("t2.0.1", Failure(code="child_lost", message="its id is taken")),)),
+     ["passed_on begin t2.0.1", "operation_ended t2.0.1#1 failed (child_lost) !'not executed: its id is taken'", "message tool → 9"])
+cell(ErrandsDone, "tools", "another call still runs", lambda: story.delegated(planned(call("c2"))), lambda s: s.errands(),
+     ["passed_on begin t2.0.1"])
+cell(ErrandsDone, "model", "nobody waits for it", lambda: story.delegated(background=True), lambda s: s.errands(),
+     ["passed_on begin t2.0.1"])
+cell(ErrandsDone, "completing", "nobody waits for it", lambda: story.behind(ends=False), lambda s: s.errands(), ["passed_on begin t2.0.1"])
+cell(ErrandsDone, "idle", "one in the background can't be begun", story.behind,
+     lambda s: s.errands(failed=(("t2.0.1", Failure(code="child_lost")),)), ["passed_on begin t2.0.1", "child_ended t2.0.1 failed"])
+cell(Interrupt, "waiting", "a child is stopped", story.delegated, interrupt(),
+     [f"operation_ended t2.0.1#1 cancelled (interrupted) !'{UNKNOWN}'", "message tool → 8", "turn_aborted t2"])
+cell(Claimed, "waiting", "a child is found again", story.delegated, claim(), ["recovered t2 fence 2"])
+cell(Claimed, "waiting", "a child is found again, with stop", story.delegated, claim(on_restart="stop"), ["recovered t2 fence 2"])
+cell(Claimed, "waiting", "a timer goes on", story.sleeping, claim(), ["recovered t2 fence 2"])
+cell(TimePassed, "waiting", "a timer fires", story.sleeping, late, ["operation_ended t2.0.1#1 succeeded 'The time has come.'",
+     "message tool → 8"])
+cell(TimePassed, "waiting", "its time is to come", story.sleeping, lambda s: s.time(1_999), NOTHING)
+cell(TimePassed, "waiting", "a child takes too long", lambda: story.delegated(until=2_000), late,
+     ["operation_ended t2.0.1#1 cancelled (timeout) !'the agent clerk was stopped: it did not come to an end in time; "
+      "what it did so far stays done'", "message tool → 8"])
+cell(HandOver, "model", "nothing hands over", story.before_model, lambda s: s.hand_over(), NOTHING)
+cell(HandOver, "model", "another agent goes on", story.transferred, lambda s: s.hand_over(), ["definition_changed d1 → d2"])
+cell(CallsPlanned, "tools", "handed over", lambda: story.unplanned(call("c1", "transfer")),
+     plans(planned(call("c1", "transfer"), "pure", kind="handoff", agent="billing")),
+     ["operation_planned t2.0.1 transfer", "operation_ended t2.0.1#0 succeeded 'The conversation goes to billing.'", "message tool → 8"])
+cell(CallsPlanned, "tools", "handed over twice", lambda: story.unplanned(call("c1", "transfer"), call("c2", "other")),
+     plans(planned(call("c1", "transfer"), "pure", kind="handoff", agent="billing"),
+           planned(call("c2", "other"), "pure", kind="handoff", agent="sales")),
+     ["operation_planned t2.0.1 transfer", "operation_ended t2.0.1#0 succeeded 'The conversation goes to billing.'",
+      "operation_planned t2.0.2 other",
+      "operation_ended t2.0.2#0 failed (handed_over) !'not executed: the conversation goes to billing already'", "message tool → 8,10"])
+cell(CallsPlanned, "tools", "handed over too often", lambda: limited_to(handoffs=0),
+     plans(planned(call("c1", "transfer"), "pure", kind="handoff", agent="billing")),
+     ["operation_planned t2.0.1 transfer",
+      "operation_ended t2.0.1#0 failed (handoff_limit) !'not executed: a turn is handed over 0 times at most'", "message tool → 8"])
+cell(CallsPlanned, "tools", "in the background", lambda: story.unplanned(call("c1", "clerk")),
+     plans(planned(call("c1", "clerk"), "pure", kind="child", agent="clerk", background=True)),
+     ["operation_started t2.0.1#1", "operation_ended t2.0.1#1 succeeded 'The agent clerk works on it in the session s1.t2.0.1. "
+      "What it comes to will be told in a message.'", "message tool → 8"])
+cell(CallsPlanned, "tools", "one agent too many", lambda: limited_to(children=0),
+     plans(planned(call("c1", "clerk"), "pure", kind="child", agent="clerk")),
+     ["operation_planned t2.0.1 clerk", "operation_ended t2.0.1#0 failed (child_limit) !'not executed: a turn calls 0 agents at most'",
+      "message tool → 8"])
+cell(CallsPlanned, "tools", "too deep", lambda: limited_to(depth=0),
+     plans(planned(call("c1", "clerk"), "pure", kind="child", agent="clerk")),
+     ["operation_planned t2.0.1 clerk",
+      "operation_ended t2.0.1#0 failed (child_depth) !'not executed: agents call agents 0 levels deep at most'", "message tool → 8"])
+cell(StartTools, "tools", "an agent behind an exclusive call",
+     lambda: ended_first(story.batch(planned(call("c1"), exclusive=True), planned(call("c2", "clerk"), "pure", kind="child"))),
+     lambda s: StartTools(fence=1, at=s.now()), ["operation_started t2.0.2#1"])
+cell(Archive, "waiting", "with a child", story.delegated, archive,
+     [f"operation_ended t2.0.1#1 cancelled (taken) !'{UNKNOWN}'", "message tool → 8", "turn_aborted t2", "archived"])
+cell(ErrandsDone, "archived", "children are put away", lambda: after(story.delegated(), archive), lambda s: s.errands(),
+     ["passed_on away t2.0.1"])
+cell(Outcome, "archived", "refused", story.archived, lambda s: s.outcome(), Refusal(SessionArchived))
+cell(HandOver, "archived", "refused", story.archived, lambda s: s.hand_over(), Refusal(SessionArchived))
+cell(Outcome, "halted", "it waits", story.halted, lambda s: s.outcome(), NOTHING)
+cell(ErrandsDone, "halted", "nothing changes", story.halted, lambda s: s.errands(), NOTHING)
+cell(HandOver, "halted", "refused", story.halted, lambda s: s.hand_over(), Refusal(SessionHalted))
 # fmt: on
+
+
+def test_what_a_child_spent_is_its_parents_once() -> None:
+    s = story.delegated()
+    s.do(s.outcome())
+
+    assert s.checkpoint.turn is not None
+    assert s.checkpoint.turn.usage.calls == s.checkpoint.usage.calls == 3
+    with pytest.raises(StaleRequest):
+        decide(s.checkpoint, s.outcome())
+
+
+def test_a_parent_owes_its_child_one_thing_at_a_time() -> None:
+    s = story.delegated()
+    assert s.checkpoint.errands == (Errand("begin", "t2.0.1"),)
+    s.do(Interrupt(at=s.now(), submission="i1"))
+
+    assert s.checkpoint.errands == (Errand("stop", "t2.0.1"),)
 
 
 def test_every_cell_of_the_table_has_a_case() -> None:

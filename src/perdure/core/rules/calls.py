@@ -6,11 +6,12 @@ from msgspec.structs import replace
 
 from ..checkpoint import CALLS_LIMIT, Operation
 from ..draft import Draft
-from ..entries import AnswerRequested, ApprovalRequested, OperationPlanned, OperationStarted, TurnLimited
+from ..entries import AnswerRequested, ApprovalRequested, OperationPlanned, TurnLimited
 from ..ids import approval_id, request_id
 from ..phase import startable
 from ..records import Failure
 from ..reports import CallsPlanned, Guarded, PlannedCall, StartTools
+from .children import begin_call
 from .endings import drop_calls, end_call, end_turn, error_response, finish_batch, tell_results
 
 
@@ -43,8 +44,7 @@ def plan_calls(draft: Draft, command: CallsPlanned) -> None:
             planned = OperationPlanned(operation=item.id, plan=item.plan, arguments=call.arguments, extension=call.extension)
             draft.write(planned, at)
         if item.id in at_once:
-            plan = None if rewritten else item.plan
-            draft.write(OperationStarted(operation=item.id, attempt=1, fence=command.fence, plan=plan), at)
+            begin_call(draft, item, command.fence, at, None if rewritten else item.plan)
     for item, call in zip(operations, command.calls, strict=True):
         if call.verdict in answered:
             failure = call.failure
@@ -107,4 +107,6 @@ def start_tools(draft: Draft, command: StartTools) -> None:
         if item.not_before > command.at:
             continue
         plan = command.plans.get(item.id)
-        draft.write(OperationStarted(operation=item.id, attempt=item.attempt + 1, fence=command.fence, plan=plan), command.at)
+        begin_call(draft, item, command.fence, command.at, plan)
+    if turn is not None:
+        finish_batch(draft, command.at)

@@ -26,8 +26,9 @@ from ..evolve import is_archived
 from ..ids import request_id
 from ..messages import Part, ToolCallResponse, digest_of, measured, part_digest
 from ..phase import reviewing
-from ..records import MODEL_KINDS, Failure, Plan, ResponseReference, Status
+from ..records import CALL_KINDS, MODEL_KINDS, Failure, Plan, ResponseReference, Status
 from ..reports import AttemptEnded
+from ..usage import Totals
 
 UNKNOWN_LIVE = "execution interrupted; result unknown"
 UNKNOWN_AFTER_RESTART = "execution interrupted; result unknown after restart"
@@ -67,6 +68,7 @@ def end_call(
     final: bool = True,
     failure: Failure | None = None,
     retry_at: int = 0,
+    spent: Totals | None = None,
 ) -> None:
     """A receipt of a tool call, with the one response that the model will read; of its latest attempt, unless ``attempt`` names another."""
     digest, size = measured(parts[0]) if parts else ("", 0)
@@ -79,6 +81,7 @@ def end_call(
         digest=digest,
         failure=failure,
         retry_at=retry_at,
+        spent=spent,
         archived=is_archived(draft.checkpoint.turn, operation.plan.name, size),
     )
     draft.write(ended, at)
@@ -226,7 +229,7 @@ def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure 
             never_ran(draft, item, at, NOT_EXECUTED, failure)
         else:
             external = item.plan.effect == "external" or item.status in ("unknown", "asking")
-            parts = error_response(item.plan, unknown_text) if item.plan.kind == "tool" else ()
+            parts = error_response(item.plan, unknown_text) if item.plan.kind in CALL_KINDS else ()
             end_call(draft, item, at, "uncertain" if external else "cancelled", parts, failure=failure)
     drop_calls(draft, at, "", failure)
     tell_results(draft, at)

@@ -14,6 +14,7 @@ from ..ids import arguments_digest, request_id
 from ..messages import Text, digest_of, part_digest
 from ..records import Failure, Plan
 from ..reports import TimePassed
+from .children import pass_timers
 from .endings import NOT_EXECUTED, UNKNOWN_LIVE, abort, end_call, error_response, finish_batch, never_ran, response_to, settle
 from .turns import complete
 
@@ -120,6 +121,7 @@ def pass_time(draft: Draft, command: TimePassed) -> None:
         if turn is not None and not turn.ending and 0 < operation.deadline <= command.at:
             default = Answer(request_id=operation.request, decision=operation.default or "deny", at=command.at)  # type: ignore[arg-type]
             _close_request(draft, operation, default, by="deadline")
+    pass_timers(draft, command.at)
 
 
 def _grant(draft: Draft, plan: Plan, command: Answer) -> GrantGiven | None:

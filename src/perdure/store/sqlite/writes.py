@@ -293,9 +293,11 @@ class SendWrite(Write):
         if found is None:
             if send.create is None:
                 return NoSession()
+            if (refused := _no_parent(tx, send.create)) is not None:
+                return refused
             found = tx.create(send.session_id, send.create, send.at)
         session = rows.session(found)
-        if send.owner is not None and session.owner != send.owner:
+        if rules.is_strange(send, session):
             return NoSession()
         if session.status == "deleted":
             return NoSession(deleted=True)
@@ -327,6 +329,16 @@ class SendWrite(Write):
         return known is not None and known[1] == answer.row.arrival
 
 
+def _no_parent(tx: Transaction, new: NewSession) -> NoSession | None:
+    """The refusal where the parent that a new session names isn't there."""
+    if new.parent is None:
+        return None
+    parent = tx.one("session_by_id", {"session_id": new.parent})
+    if parent is None or rows.session(parent).status == "deleted":
+        return NoSession(deleted=parent is not None)
+    return None
+
+
 class CreateWrite(Write):
     def __init__(self, session_id: str, new: NewSession, at: int) -> None:
         self.session_id, self.new, self.at = session_id, new, at
@@ -338,10 +350,8 @@ class CreateWrite(Write):
         known = tx.one("session_by_id", {"session_id": self.session_id})
         if known is not None:
             return IdTaken(deleted=rows.session(known).status == "deleted")
-        if self.new.parent is not None:
-            parent = tx.one("session_by_id", {"session_id": self.new.parent})
-            if parent is None or rows.session(parent).status == "deleted":
-                return NoSession(deleted=parent is not None)
+        if (refused := _no_parent(tx, self.new)) is not None:
+            return refused
         return Created(tx.create(self.session_id, self.new, self.at)[0])
 
     def changed(self, answer: Any) -> int | None:

@@ -1,0 +1,49 @@
+"""What became of submissions."""
+
+from __future__ import annotations
+
+from ..core.entries import MessageAdded, OperationEnded, OperationStarted, QueueChanged, SubmissionRefused, TurnEnded
+from ..core.errors import SessionArchived, SubmissionRejected
+from ..core.journal import open_entry
+from ..core.model_calls import model_calls
+from ..store.base import Loaded
+from .context import CONTEXT_KINDS, Context
+from .messages import read_entries
+from .result import Result, result_of
+from .scope import Scope
+
+__all__ = ["Results"]
+
+
+class Results(Scope):
+    """The part of `Sessions` that is about how turns ended."""
+
+    async def result(self, session_id: str, submission: str) -> Result | None:
+        """What became of a submission's turn; None while it is unfinished. Raises `SubmissionRejected` if it was refused."""
+        head = await self._head(session_id)
+        row = await self._runtime.store.submission(head.row.no, submission)
+        if row is None or row.settled_seq is None:
+            return None
+        return await self._result_at(head, row.settled_seq)
+
+    async def _result_at(self, head: Loaded, seq: int) -> Result | None:
+        entry = await self._entry(head, seq)
+        if isinstance(entry, SubmissionRefused) and entry.failure.code == SessionArchived.code:
+            raise SessionArchived(entry.failure.message, hint="send it again once the session is revived", session=head.row.session_id)
+        if isinstance(entry, SubmissionRefused):
+            raise SubmissionRejected(entry.failure.message, reason=entry.failure.code)
+        if isinstance(entry, QueueChanged):
+            raise SubmissionRejected("the message was withdrawn before it was delivered", reason="withdrawn")
+        if not isinstance(entry, TurnEnded):
+            return None
+        started = entry.began
+        rows = await read_entries(
+            self._runtime.store, head.row.no, after=started, before=seq, kinds=(*CONTEXT_KINDS, OperationStarted.kind)
+        )
+        context = Context(self._fetcher(head.row))
+        opened = [open_entry(row) for row in rows]
+        answers = [item for item in opened if isinstance(item, MessageAdded) and item.role == "assistant"]
+        receipts = {item.seq: item for item in opened if isinstance(item, OperationEnded)}
+        if answers:
+            await context.add([receipts[answers[-1].receipt], answers[-1]])
+        return result_of(head.row.session_id, entry, context.answer_since(started), tuple(model_calls(opened)))
