@@ -276,6 +276,8 @@ class HandOver(_Command, frozen=True, kw_only=True):
     definition: str
     archive: int = 0
     holds: tuple[Hold, ...] = ()
+    finish: Finishing = "answer"
+    repairs: int = 0
     route: str = ""
 
 

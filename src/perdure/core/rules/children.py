@@ -123,6 +123,8 @@ def hand_over(draft: Draft, command: HandOver) -> None:
         new=command.definition,
         archive=command.archive,
         holds=command.holds,
+        finish=command.finish,
+        repairs=command.repairs,
         route=command.route,
     )
     draft.write(changed, command.at)
