@@ -153,6 +153,26 @@ class Sessions:
             assert await store.create("other", child, at=1_000) == NoSession(deleted=True)
             assert await store.load("other") is None
 
+    async def test_a_submission_begins_a_session_only_under_a_parent_that_is_there(self, place: Place) -> None:
+        async with opened(place) as store:
+            child = msgspec.structs.replace(creation(root="parent"), parent="parent", parent_kind="child")
+            assert await store.send(submission("child", create=child)) == NoSession()
+            no = await create(store, "parent")
+            assert isinstance(await store.send(submission("child", create=child)), Sent)
+            assert isinstance(await store.send(submission("child", create=child)), Sent)
+            await store.delete(no)
+            assert await store.send(submission("other", create=child)) == NoSession(deleted=True)
+            assert await store.load("other") is None
+
+    async def test_a_submission_for_a_child_finds_no_session_that_is_not_its_parents(self, place: Place) -> None:
+        async with opened(place) as store:
+            await create(store, "parent")
+            await create(store, "child")
+            untouched = await everything(store, "child")
+            child = msgspec.structs.replace(creation(root="parent"), parent="parent", parent_kind="child")
+            assert await store.send(submission("child", "m2", create=child)) == NoSession()
+            assert await everything(store, "child") == untouched
+
     async def test_a_message_is_found_by_its_number(self, place: Place) -> None:
         async with opened(place) as store:
             no = await create(store)

@@ -326,6 +326,7 @@ $$;
 CREATE FUNCTION perdure.send_one(m perdure.send, moment bigint, wait boolean) RETURNS perdure.answer LANGUAGE plpgsql AS $$
 DECLARE
     s record;
+    above record;
     a perdure.answer;
     r perdure.submission;
     known perdure.submission;
@@ -335,10 +336,10 @@ BEGIN
     r := m.submission;
     a.created := false;
     IF wait THEN
-        SELECT t.no, t.root, t.status, t.owner, t.inbox_head INTO s
+        SELECT t.no, t.root, t.status, t.owner, t.parent, t.inbox_head INTO s
         FROM perdure.sessions AS t WHERE t.session_id = m.session_id FOR NO KEY UPDATE;
     ELSE
-        SELECT t.no, t.root, t.status, t.owner, t.inbox_head INTO s
+        SELECT t.no, t.root, t.status, t.owner, t.parent, t.inbox_head INTO s
         FROM perdure.sessions AS t WHERE t.session_id = m.session_id FOR NO KEY UPDATE SKIP LOCKED;
     END IF;
     IF s.no IS NULL THEN
@@ -350,16 +351,23 @@ BEGIN
             a.code := 'none';
             RETURN a;
         END IF;
+        IF (m.beginning).parent IS NOT NULL THEN
+            SELECT t.status INTO above FROM perdure.sessions AS t WHERE t.session_id = (m.beginning).parent FOR KEY SHARE;
+            IF NOT FOUND OR above.status = 'deleted' THEN
+                a.code := CASE WHEN above.status IS NULL THEN 'none' ELSE 'deleted' END;
+                RETURN a;
+            END IF;
+        END IF;
         a.no := perdure.begin_session(m.session_id, m.beginning);
         IF a.no IS NULL THEN
             a.code := 'busy';
             RETURN a;
         END IF;
         a.created := true;
-        SELECT t.no, t.root, t.status, t.owner, t.inbox_head INTO s FROM perdure.sessions AS t WHERE t.no = a.no;
+        SELECT t.no, t.root, t.status, t.owner, t.parent, t.inbox_head INTO s FROM perdure.sessions AS t WHERE t.no = a.no;
     END IF;
     a.no := s.no;
-    IF m.owner IS NOT NULL AND m.owner <> s.owner THEN
+    IF (m.owner IS NOT NULL AND m.owner <> s.owner) OR ((m.beginning).parent IS NOT NULL AND (m.beginning).parent IS DISTINCT FROM s.parent) THEN
         a.code := 'none';
         RETURN a;
     END IF;
