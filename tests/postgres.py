@@ -40,8 +40,9 @@ class Server:
         return name
 
     def store(self, schema: str, **options: str) -> str:
-        """The address of a store in a schema."""
-        more = "".join(f"&{name}={value}" for name, value in {"schema": schema, **options}.items())
+        """The address of a store in a schema, which is also where the statements of whoever shares its transactions find their tables."""
+        words = {"schema": schema, "options": f"-csearch_path%3D{schema}", **options}
+        more = "".join(f"&{name}={value}" for name, value in words.items())
         return self.url + more if "?" in self.url else self.url + "?" + more[1:]
 
     def clear(self) -> None:

@@ -109,65 +109,43 @@ def create(line: Line, database: Database, session_id: str, new: NewSession, at:
             return IdTaken(deleted=code == "deleted")
 
 
-def adopt(line: Line, database: Database, sessions: Sequence[Adoption]) -> Adopted | IdTaken:
-    chains: dict[int, bytes] = {}
+def adopt(line: Line, database: Database, token: int, sessions: Sequence[Adoption], again: bool) -> Adopted | IdTaken:
     line.run("begin")
     try:
+        known = [row for given in sessions for row in line.run("adopted", given.row.session_id, token)]
+        if again and known and all(ours for _, _, ours in known):
+            # All of them are there or none.
+            return Adopted(tuple(no for no, _, _ in known))
+        if known:
+            return IdTaken(deleted=known[0][1] == "deleted")
+        numbers = []
         for given in sessions:
-            known = _known(line, given, b"")
-            if known is not None:
-                return IdTaken(deleted=known[1])
-        for given in sessions:
-            no = _adopt_head(line, given)
+            no = _adopt_head(line, token, given)
             if no is None:
                 return IdTaken()
-            chains[no] = _adopt_content(line, database, no, given)
-        try:
-            line.run("commit")
-        except Lost:
-            # All of them are there or none.
-            return database.persist(lambda: _adopted(database, sessions, chains), "writing")
-        return Adopted(tuple(chains))
+            _adopt_content(line, database, no, given)
+            numbers.append(no)
+        line.run("commit")
+        return Adopted(tuple(numbers))
     finally:
         _leave(line)
 
 
-def _adopted(database: Database, sessions: Sequence[Adoption], chains: dict[int, bytes]) -> Adopted | IdTaken:
-    line = database.connect()
-    try:
-        known = _known(line, sessions[-1], [*chains.values()][-1]) if sessions else None
-        if known is None:
-            raise StoreBroken("the connection was lost, and nothing was taken over", hint="it is safe to try again")
-        return Adopted(tuple(chains)) if known[2] else IdTaken(deleted=known[1])
-    finally:
-        line.close()
-
-
-def _known(line: Line, given: Adoption, chain: bytes) -> tuple[int, bool, bool] | None:
-    """The session that has the id: its number, whether it was deleted, and whether it is this one."""
-    for no, status, same in line.run("adopted", given.row.session_id, given.row.version, chain):
-        return no, status == "deleted", same
-    return None
-
-
-def _adopt_head(line: Line, given: Adoption) -> int | None:
+def _adopt_head(line: Line, token: int, given: Adoption) -> int | None:
     row = given.row
     found = line.run(
         "adopt",
         *(row.session_id, row.root, row.parent, row.parent_kind, row.agent, row.version, row.fence, row.claims, row.inbox_head),
         *(row.wake_at, row.status, row.owner, row.title, row.title.casefold(), shapes.labels(row.labels), row.created, row.updated),
-        row.checkpoint,
+        *(row.checkpoint, token),
     )
     return found[0][0] if found else None
 
 
-def _adopt_content(line: Line, database: Database, no: int, given: Adoption) -> bytes:
-    """Returns the chain behind its last entry."""
+def _adopt_content(line: Line, database: Database, no: int, given: Adoption) -> None:
     root, kinds = given.row.root, database.shapes
-    chain = b""
     for entries in _chunks(rules.whole(given.row.version, given.entries())):
         line.run("adopt_entries", root, no, kinds.entries(entries))
-        chain = entries[-1].chain
     for rows in _chunks(given.submissions()):
         line.run("adopt_submissions", root, no, kinds.submissions(rows))
     for effects in _chunks(given.effects()):
@@ -175,7 +153,6 @@ def _adopt_content(line: Line, database: Database, no: int, given: Adoption) -> 
     for blob in given.blobs():
         rules.check_blob(blob)
         line.run("adopt_blobs", root, kinds.blobs((blob,)))
-    return chain
 
 
 def claim(line: Line, database: Database, token: int, no: int, runner: str, force: bool) -> Committed | Held | NoSession:

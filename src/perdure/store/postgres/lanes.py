@@ -87,6 +87,7 @@ class Lanes:
         if line is not None and not line.closed:
             return line
         if line is not None:
+            self._local.line = None
             self._lines.remove(line)
         line = self._local.line = self._database.connect()
         self._lines.append(line)

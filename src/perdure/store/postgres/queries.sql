@@ -107,15 +107,12 @@ VACUUM (FULL) perdure.sessions, perdure.journal, perdure.inbox, perdure.effects,
 INSERT INTO perdure.sessions (session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status,
     owner, title, folded, labels, created, updated, token, checkpoint)
 VALUES ($1::text, $2::text, $3::text, $4::text, $5::text, $6::bigint, $7::bigint, NULL, $8::bigint, $9::bigint, $10::bigint, $11::text,
-    $12::text, $13::text, $14::text, $15::text::jsonb, $16::bigint, $17::bigint, 0, $18::bytea)
+    $12::text, $13::text, $14::text, $15::text::jsonb, $16::bigint, $17::bigint, $19::bigint, $18::bytea)
 ON CONFLICT (session_id) DO NOTHING RETURNING no;
 
 -- name: adopted
--- The session that has an id, and whether its last fact is the one that was taken over.
-SELECT s.no, s.status, EXISTS (
-    SELECT FROM perdure.journal AS j WHERE j.root = s.root AND j.no = s.no AND j.seq = $2::bigint AND j.chain = $3::bytea
-)
-FROM perdure.sessions AS s WHERE s.session_id = $1::text;
+-- The session that has an id, and whether it is the one that was taken over.
+SELECT no, status, token = $2::bigint FROM perdure.sessions WHERE session_id = $1::text;
 
 -- name: adopt_entries
 -- Its facts.

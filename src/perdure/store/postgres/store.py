@@ -182,7 +182,7 @@ class PostgresStore:
             answer: CommitAnswer = await self._writer.put(commit)
             return answer
         # Somebody else's statements, or a look through a whole tree: nobody else's commit waits for that.
-        token = secrets.randbits(62) + 1
+        token = _token()
         within, made = commit.within, list[Commit]()
         if within is None:
             answer = await self._alone.write(lambda line, again: alone.commit(line, database, token, commit, again))
@@ -212,7 +212,8 @@ class PostgresStore:
     async def adopt(self, sessions: Sequence[Adoption]) -> Adopted | IdTaken:
         rules.check_adoptions(sessions)
         database = self._writable()
-        answer = await self._alone.write(lambda line, _: alone.adopt(line, database, sessions))
+        token = _token()
+        answer = await self._alone.write(lambda line, again: alone.adopt(line, database, token, sessions, again))
         if isinstance(answer, Adopted):
             self._changed(None)
         return answer
@@ -228,7 +229,7 @@ class PostgresStore:
 
     async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
         database = self._writable()
-        token = secrets.randbits(62) + 1
+        token = _token()
         answer = await self._alone.write(lambda line, _: alone.claim(line, database, token, no, runner, force))
         if isinstance(answer, Committed):
             self._changed(no)
@@ -236,7 +237,7 @@ class PostgresStore:
 
     async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue) -> Committed | Stale:
         database = self._writable()
-        token = secrets.randbits(62) + 1
+        token = _token()
         answer = await self._alone.write(lambda line, _: alone.release(line, database, token, no, runner, fence, catalogue))
         if isinstance(answer, Committed):
             self._changed(no)
@@ -380,3 +381,8 @@ class PostgresStore:
     async def _read(self, read: Callable[[Line], T]) -> T:
         self._opened()
         return await self._reads.read(read)
+
+
+def _token() -> int:
+    """Names one change of a session, to know it again."""
+    return secrets.randbits(62) + 1
