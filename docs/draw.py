@@ -64,6 +64,7 @@ ALIASES: dict[str, Any] = {
 RECORDS: tuple[type[msgspec.Struct], ...] = (
     records.Identity,
     records.Metadata,
+    records.ToolPolicy,
     records.Limits,
     records.Plan,
     records.EffectMatch,
@@ -99,6 +100,7 @@ COMMANDS: tuple[type[commands.Command], ...] = (
     commands.Withdraw,
     commands.AddNote,
     commands.RunCommand,
+    commands.CallTool,
     commands.RewriteSpan,
     commands.RestoreRevision,
     commands.RedactContent,

@@ -20,6 +20,7 @@ from .core.entries import (
     Halted,
     MessageAdded,
     NoteAdded,
+    NotesWithdrawn,
     OperationEnded,
     OperationPlanned,
     OperationStarted,
@@ -35,6 +36,7 @@ from .core.entries import (
     SessionChanged,
     SessionCreated,
     SubmissionRefused,
+    ToolCalled,
     TurnAborted,
     TurnCompleted,
     TurnEnded,
@@ -116,12 +118,13 @@ from .core.errors import (
 from .core.media import Media
 from .core.messages import Blob, Message, Part, Quote, Reasoning, RedactedPart, Source, Text, ToolCall, ToolCallResponse, Uri
 from .core.model_calls import ModelCall
-from .core.records import Decision, EffectClass, Failure, Identity, Limits
+from .core.records import Decision, EffectClass, Failure, Identity, Limits, ToolPolicy
 from .core.usage import Cost, Spending, Totals, Usage
 from .models.base import Delta, Model, ModelOutput, ModelRequest, ModelSettings, ReasoningDelta, TextDelta, ToolSpec
 from .models.router import Router
 from .models.scripted import FunctionModel, Reply, ScriptedModel
 from .runtime.branches import Branch, Effect, Fork
+from .runtime.calling import ToolOutcome
 from .runtime.clock import Clock
 from .runtime.consumers import Consumer, Project, Projector
 from .runtime.content import Input
@@ -240,6 +243,7 @@ __all__ = [
     "NotCanonical",
     "NotDone",
     "NoteAdded",
+    "NotesWithdrawn",
     "NothingChanged",
     "Operation",
     "OperationEnded",
@@ -323,8 +327,11 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolCallResponse",
+    "ToolCalled",
     "ToolContext",
     "ToolError",
+    "ToolOutcome",
+    "ToolPolicy",
     "ToolSpec",
     "Totals",
     "Turn",

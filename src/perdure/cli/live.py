@@ -206,6 +206,7 @@ class Progress:
         match event:
             case TurnStarted():
                 self._running.clear()
+                self._calls |= {part.id: part.arguments for part in getattr(event, "parts", ()) if isinstance(part, ToolCall)}
             case MessageAdded(role="user") if event.submission not in self.own:
                 who = event.author or "user"
                 words = written(event.parts)

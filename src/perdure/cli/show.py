@@ -204,6 +204,14 @@ def _note(screen: Screen, item: dict[str, Any]) -> None:
     screen.line((f"note{whose}: {item['text']}", "dim"), indent=2)
 
 
+def _withdrawn(screen: Screen, item: dict[str, Any]) -> None:
+    screen.line((f"{counted(len(item['notes']), 'note')} withdrawn: the model said nothing", "dim"), indent=2)
+
+
+def _called(screen: Screen, item: dict[str, Any]) -> None:
+    screen.line((f"called from outside{_by(item)}", "dim"), indent=2)
+
+
 def _kept(screen: Screen, item: dict[str, Any]) -> None:
     words = "drops it" if item["dropped"] else f"= {value(item['value'], 400)}"
     screen.line((f"{item['extension']}: {item['key']} {words}", "dim"), indent=2)
@@ -287,6 +295,8 @@ _SHOW = {
     "settled": _settled,
     "step": _operation,
     "note": _note,
+    "withdrawn": _withdrawn,
+    "called": _called,
     "kept": _kept,
     "command": _commanded,
     "replaced": _replaced,

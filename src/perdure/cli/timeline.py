@@ -17,6 +17,7 @@ from ..core.entries import (
     Halted,
     MessageAdded,
     NoteAdded,
+    NotesWithdrawn,
     OperationEnded,
     OperationPlanned,
     OperationStarted,
@@ -29,6 +30,7 @@ from ..core.entries import (
     Rewritten,
     RouteSelected,
     SubmissionRefused,
+    ToolCalled,
     TurnEnded,
     TurnStarted,
 )
@@ -63,6 +65,9 @@ class Timeline:
                 self._operations, self._requests = {}, {}
                 turn = {"turn": entry.turn, "submission": entry.submission, "agent": entry.agent, "started": entry.at, "ended": None}
                 self.turns.append({**turn, "status": "running", "reason": "", "failure": None, "usage": None, "items": []})
+                if isinstance(entry, ToolCalled):
+                    self._calls |= {part.id: part for part in await self._whole(entry.parts) if isinstance(part, ToolCall)}
+                    self._item("called", entry, actor=entry.author)
             case TurnEnded():
                 turn = self.turns[-1]
                 turn |= {"status": entry.kind.removeprefix("turn_"), "ended": entry.at, "reason": entry.reason, "usage": plain(entry.usage)}
@@ -104,6 +109,13 @@ class Timeline:
                     # Nobody knows yet what became of it, and its tool is asked.
                     if attempt.status == "open" and (open_still := self._operations.get(attempt.operation)) is not None:
                         open_still["status"] = open_still["attempts"][-1]["status"] = "unknown"
+            case NoteAdded(receipt=receipt) if receipt:
+                # What it tells stands with its call, but for what an extension put in that one's place.
+                for part in await self._whole(entry.parts):
+                    if isinstance(part, ToolCallResponse):
+                        self._item("replaced", entry, name=part.name, result=part.response, is_error=part.is_error)
+            case NotesWithdrawn():
+                self._item("withdrawn", entry, notes=list(entry.notes))
             case NoteAdded():
                 self._item("note", entry, text=entry.text, extension=entry.extension)
             case ExtensionSet():

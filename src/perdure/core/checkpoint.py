@@ -9,7 +9,7 @@ import msgspec
 from . import canonical
 from .errors import CheckpointTooLarge, NewerRules, StoreCorrupt
 from .messages import Source
-from .records import CALL_KINDS, Errand, Finishing, Hold, Identity, Limits, Metadata, Parent, Plan
+from .records import ALL_TOOLS, CALL_KINDS, Errand, Finishing, Hold, Identity, Limits, Metadata, Parent, Plan, ToolPolicy
 from .transcript import EMPTY
 from .usage import Totals
 
@@ -45,7 +45,7 @@ SIZE_LIMIT = 48 * 1024
 """The longest checkpoint (bytes)."""
 
 ABOUT_LIMIT = 8 * 1024
-"""The most that a session's title, labels and identity may have together (bytes)."""
+"""The most that a session's title, labels, identity and tool policy may have together (bytes)."""
 
 GRANTS_LIMIT = 64
 """The most calls that one session lets run without asking."""
@@ -139,7 +139,8 @@ class Turn(_State, frozen=True, kw_only=True):
     ``author`` and ``source`` sent the message that began it. ``unplanned`` are calls whose policy has not been asked; ``answer`` is the
     receipt of the last model call. ``continued``: an extension had it go on once instead of ending. ``ending`` is the entry that says
     how it will end.
-    ``compacts``: it has nothing to do yet but compact the context. ``writer`` is the route that writes notes instead of one that gave up.
+    ``compacts``: it has nothing to do yet but compact the context. ``calls``: all it does is one call that somebody wants outside of the
+    conversation. ``notes`` came with the message. ``writer`` is the route that writes notes instead of one that gave up.
     ``children`` counts the agents that it called, ``handoffs`` how often it was handed over; ``transfer`` is who takes it over next.
     ``squeeze``: the provider found the running step's request too long; a compaction is ``wanted``, or ``done`` already.
     ``finish`` is what ends it; ``call`` of the answer ``output`` did, with this ``argument``. ``repairs`` is how often an answer may be
@@ -170,6 +171,8 @@ class Turn(_State, frozen=True, kw_only=True):
     continued: bool = False
     ending: int = 0
     compacts: bool = False
+    calls: bool = False
+    notes: tuple[int, ...] = ()
     writer: str = ""
     squeeze: Literal["", "wanted", "done"] = ""
     finish: Finishing = "answer"
@@ -288,6 +291,7 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     title: str = ""
     labels: dict[str, str] = {}
     metadata: Metadata = Metadata()
+    tools: ToolPolicy = ALL_TOOLS
     version: int = 0
     number: int = 0
     at: int = 0
@@ -372,6 +376,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
     identity: Identity = Identity()
     metadata: Metadata = Metadata()
+    tools: ToolPolicy = ALL_TOOLS
     route: str = ""
 
 
@@ -386,6 +391,6 @@ def about(data: bytes) -> About:
         raise StoreCorrupt(f"the checkpoint can't be read: {error}", hint="run `perdure verify`") from error
 
 
-def about_size(identity: Identity, labels: dict[str, str], title: str) -> int:
+def about_size(identity: Identity, labels: dict[str, str], title: str, tools: ToolPolicy) -> int:
     """What counts against `ABOUT_LIMIT`."""
-    return len(canonical.encode([identity, labels, title]))
+    return len(canonical.encode([identity, labels, title])) + (len(canonical.encode(tools)) if tools != ALL_TOOLS else 0)

@@ -9,7 +9,7 @@ import msgspec
 from . import canonical
 from .errors import FormatUnknown, UsageError
 from .messages import Blob, Part, Quote, Role, Source
-from .records import Decision, Metadata
+from .records import Decision, Metadata, ToolPolicy
 from .usage import Totals
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "AddNote",
     "Answer",
     "Archive",
+    "CallTool",
     "Command",
     "Compact",
     "Deliver",
@@ -59,7 +60,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class PostMessage(Command, frozen=True, kw_only=True):
     """Say something. ``queue`` and ``turn`` begin a turn of their own, ``steer`` joins the running one before its next model call.
 
-    ``turn`` names the turn that a steer is meant for. ``source`` is who sent it where no person did.
+    ``turn`` names the turn that a steer is meant for. ``source`` is who sent it where no person did. ``notes`` are what the model is told
+    besides, right behind it.
     """
 
     kind = "message"
@@ -69,6 +71,7 @@ class PostMessage(Command, frozen=True, kw_only=True):
     turn: str = ""
     reply: Quote | None = None
     source: Source | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Interrupt(Command, frozen=True, kw_only=True):
@@ -105,6 +108,7 @@ class Describe(Command, frozen=True, kw_only=True):
     title: str | None = None
     labels: dict[str, str] | None = None
     metadata: Metadata | None = None
+    tools: ToolPolicy | None = None
 
 
 class RevokeGrant(Command, frozen=True, kw_only=True):
@@ -163,6 +167,14 @@ class ReportOutcome(Command, frozen=True, kw_only=True):
     spent: Totals
     result: Any = None
     reason: str = ""
+
+
+class CallTool(Command, frozen=True, kw_only=True):
+    """Have one of the agent's tools called outside of the conversation, while no turn runs."""
+
+    kind = "call_tool"
+    name: str
+    arguments: dict[str, Any] = {}
 
 
 class Replacement(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -260,6 +272,7 @@ _COMMANDS: tuple[type[Command], ...] = (
     Halt,
     Repair,
     RunCommand,
+    CallTool,
 )
 _decoders: dict[str, msgspec.json.Decoder[Command]] = {command.kind: msgspec.json.Decoder(command) for command in _COMMANDS}
 

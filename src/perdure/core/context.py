@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from . import canonical
-from .messages import Message, Part, StoredPart, Text, ToolCall, ToolCallResponse
+from .messages import REDACTED, Message, Part, StoredPart, Text, ToolCall, ToolCallResponse
 
 __all__ = [
     "ARCHIVE_LEAST",
@@ -31,6 +31,7 @@ __all__ = [
     "retained_from",
     "slice_of",
     "text_of_response",
+    "told_call",
 ]
 
 READ_RESULT = "read_result"
@@ -55,6 +56,25 @@ HEAD, TAIL = 2_000, 1_000
 def text_of_response(response: Any) -> str:
     """A result as text: what `excerpt` cuts and `READ_RESULT` counts characters of."""
     return response if isinstance(response, str) else canonical.encode(response).decode()
+
+
+TOLD = 2_000
+"""How much of the arguments, and of the result, a model is told of a call outside of its conversation (characters)."""
+
+
+def told_call(call: Part, response: Part) -> str:
+    """What a model is told of a call that somebody had made outside of its conversation: what it was, and what it came to."""
+    if not isinstance(response, ToolCallResponse):
+        return f"The tool {getattr(call, 'name', '')} was called outside of this conversation. Result: {REDACTED}"
+    arguments = canonical.encode(call.arguments).decode() if isinstance(call, ToolCall) else REDACTED
+    came = "Error" if response.is_error else "Result"
+    name = getattr(call, "name", "") or response.name
+    result = _told(text_of_response(response.response))
+    return f"The tool {name} was called outside of this conversation with {_told(arguments)}. {came}: {result}"
+
+
+def _told(text: str) -> str:
+    return text if len(text) <= TOLD else f"{text[:TOLD]}… ({len(text) - TOLD} characters more)"
 
 
 def handle(number: int, index: int) -> str:

@@ -15,6 +15,7 @@ from .errors import FormatUnknown
 from .layout import Piece
 from .messages import Part, Quote, Role, Source
 from .records import (
+    ALL_TOOLS,
     Attempt,
     Decision,
     EffectMatch,
@@ -31,6 +32,7 @@ from .records import (
     RequestRecord,
     ResponseReference,
     Status,
+    ToolPolicy,
 )
 from .usage import Cost, Totals, Usage
 
@@ -53,6 +55,7 @@ __all__ = [
     "Laid",
     "MessageAdded",
     "NoteAdded",
+    "NotesWithdrawn",
     "OperationEnded",
     "OperationPlanned",
     "OperationStarted",
@@ -70,6 +73,7 @@ __all__ = [
     "SessionChanged",
     "SessionCreated",
     "SubmissionRefused",
+    "ToolCalled",
     "TurnAborted",
     "TurnCompleted",
     "TurnEnded",
@@ -104,6 +108,7 @@ class SessionCreated(Entry, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     metadata: Metadata = Metadata()
     parent: Parent | None = None
+    tools: ToolPolicy = ALL_TOOLS
 
 
 class SessionChanged(Entry, frozen=True, kw_only=True):
@@ -113,6 +118,7 @@ class SessionChanged(Entry, frozen=True, kw_only=True):
     title: str | None = None
     labels: dict[str, str] | None = None
     metadata: Metadata | None = None
+    tools: ToolPolicy | None = None
     submission: str = ""
     actor: str = ""
 
@@ -148,6 +154,20 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
     @property
     def turn(self) -> str:
         return f"t{self.seq}"
+
+
+class ToolCalled(TurnStarted, frozen=True, kw_only=True):
+    """Somebody (``author``) has a tool called outside of the conversation, and a turn without a model began; its id is ``s<seq>``.
+
+    ``parts`` is the call. What it comes to stands in its receipt, as with a model's call, and the note behind that tells both.
+    """
+
+    kind = "tool_called"
+    parts: tuple[Part, ...]
+
+    @property
+    def turn(self) -> str:
+        return f"s{self.seq}"
 
 
 class MessageAdded(Entry, frozen=True, kw_only=True):
@@ -356,6 +376,7 @@ class NoteAdded(Entry, frozen=True, kw_only=True):
     """Something that the model is told besides the conversation. ``digest`` stands for a text that was redacted.
 
     ``extension`` said it, ``once`` for ever where it has such a key; ``continues``: the turn goes on with it instead of ending.
+    With a ``receipt`` it tells what a call outside of the conversation came to; ``parts`` is what an extension put in that one's place.
     """
 
     kind = "note_added"
@@ -367,6 +388,15 @@ class NoteAdded(Entry, frozen=True, kw_only=True):
     extension: str = ""
     once: str = ""
     continues: bool = False
+    receipt: int = 0
+    parts: tuple[Part, ...] = ()
+
+
+class NotesWithdrawn(Entry, frozen=True, kw_only=True):
+    """Notes that came with a message are told to nobody any more: its turn failed before the model said anything."""
+
+    kind = "notes_withdrawn"
+    notes: tuple[int, ...]
 
 
 class ExtensionSet(Entry, frozen=True, kw_only=True):
@@ -658,6 +688,7 @@ _ENTRIES: tuple[type[Entry], ...] = (
     SessionCreated,
     SessionChanged,
     TurnStarted,
+    ToolCalled,
     MessageAdded,
     OperationPlanned,
     OperationStarted,
@@ -668,6 +699,7 @@ _ENTRIES: tuple[type[Entry], ...] = (
     TurnFailed,
     TurnLimited,
     NoteAdded,
+    NotesWithdrawn,
     QueueChanged,
     SubmissionRefused,
     Recovered,

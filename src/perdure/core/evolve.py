@@ -29,6 +29,7 @@ from .entries import (
     Laid,
     MessageAdded,
     NoteAdded,
+    NotesWithdrawn,
     OperationEnded,
     OperationPlanned,
     OperationStarted,
@@ -46,6 +47,7 @@ from .entries import (
     SessionChanged,
     SessionCreated,
     SubmissionRefused,
+    ToolCalled,
     TurnAborted,
     TurnCompleted,
     TurnEnded,
@@ -58,7 +60,7 @@ from .entries import (
 from .ids import once_key, task_id
 from .memory import MEMORY
 from .messages import Part, RedactedPart, StoredPart, ToolCall, is_private, title_of
-from .records import CALL_KINDS, MODEL_KINDS, Errand, Plan
+from .records import ALL_TOOLS, CALL_KINDS, MODEL_KINDS, Errand, Plan
 from .transcript import EMPTY, chained
 
 __all__ = [
@@ -119,6 +121,7 @@ def _session_created(checkpoint: Checkpoint, entry: SessionCreated) -> Checkpoin
         title=entry.title,
         labels=entry.labels,
         metadata=entry.metadata,
+        tools=entry.tools,
         created=entry.at,
         parent=entry.parent,
     )
@@ -130,6 +133,8 @@ def _session_changed(checkpoint: Checkpoint, entry: SessionChanged) -> Checkpoin
         title=checkpoint.title if entry.title is None else entry.title,
         labels=checkpoint.labels if entry.labels is None else entry.labels,
         metadata=checkpoint.metadata if entry.metadata is None else entry.metadata,
+        # What is encoded leaves a default out only where it is the very same object.
+        tools=checkpoint.tools if entry.tools is None else ALL_TOOLS if entry.tools == ALL_TOOLS else entry.tools,
     )
 
 
@@ -151,6 +156,12 @@ def _turn_started(checkpoint: Checkpoint, entry: TurnStarted) -> Checkpoint:
         memory=entry.memory,
     )
     return replace(checkpoint, turn=turn, agent=entry.agent, route=checkpoint.route or entry.route)
+
+
+def _tool_called(checkpoint: Checkpoint, entry: ToolCalled) -> Checkpoint:
+    begun = _turn_started(checkpoint, entry)
+    turn = begun.turn
+    return replace(begun, turn=turn and replace(turn, calls=True, unplanned=calls_in(entry.parts)))
 
 
 def _message(checkpoint: Checkpoint, entry: MessageAdded) -> Checkpoint:
@@ -339,10 +350,20 @@ def _note(checkpoint: Checkpoint, entry: NoteAdded) -> Checkpoint:
         # What tells it to use the tool that ends it may be said again and again; an extension has it go on once.
         continued = turn.continued or bool(entry.extension)
         turn = replace(turn, completing=False, continued=continued, operations=(), call="", argument="")
+    elif turn is not None and entry.receipt:
+        turn = replace(turn, operations=(), step=turn.step + 1, ordinal=0, completing=True)
+    elif turn is not None and entry.submission and entry.submission == turn.submission:
+        turn = replace(turn, notes=(*turn.notes, entry.seq))
     if entry.once:
         once = (*once, once_key(entry.extension, entry.once))
     context = chained(checkpoint.context, entry.digest or canonical.digest(entry.text.encode()))
     return replace(checkpoint, context=context, turn=turn, once=once)
+
+
+def _withdrawn(checkpoint: Checkpoint, entry: NotesWithdrawn) -> Checkpoint:
+    turn = checkpoint.turn
+    context = chained(checkpoint.context, canonical.short_digest("withdrawn", *entry.notes))
+    return replace(checkpoint, context=context, turn=turn and replace(turn, notes=()))
 
 
 def _turn_ending(checkpoint: Checkpoint, entry: TurnEnding) -> Checkpoint:
@@ -483,6 +504,7 @@ _EVOLVE: dict[type[Entry], Callable[[Checkpoint, Any], Checkpoint]] = {
     SessionCreated: _session_created,
     SessionChanged: _session_changed,
     TurnStarted: _turn_started,
+    ToolCalled: _tool_called,
     MessageAdded: _message,
     OperationPlanned: _planned,
     OperationStarted: _started,
@@ -497,6 +519,7 @@ _EVOLVE: dict[type[Entry], Callable[[Checkpoint, Any], Checkpoint]] = {
     TurnFailed: _turn_ended,
     TurnLimited: _turn_ended,
     NoteAdded: _note,
+    NotesWithdrawn: _withdrawn,
     QueueChanged: _unchanged,
     SubmissionRefused: _unchanged,
     Recovered: _recovered,

@@ -51,6 +51,11 @@ def outcome_id(operation: str) -> str:
     return f"outcome:{operation}"
 
 
+def is_outside(identity: str) -> bool:
+    """Whether a turn, or an operation in it, is a call that somebody wants outside of the conversation."""
+    return identity.startswith("s")
+
+
 def once_key(extension: str, key: str) -> str:
     """What a session remembers of guidance that is given once."""
     return canonical.short_digest(extension, key)[:16]

@@ -9,6 +9,7 @@ import msgspec
 from . import canonical
 
 __all__ = [
+    "ALL_TOOLS",
     "MODEL_KINDS",
     "Attempt",
     "Decision",
@@ -28,6 +29,7 @@ __all__ = [
     "RequestRecord",
     "ResponseReference",
     "Status",
+    "ToolPolicy",
 ]
 
 OperationKind: TypeAlias = Literal["model", "tool", "compaction", "memory", "repair", "ask", "step", "child", "timer", "handoff"]
@@ -64,6 +66,25 @@ class Metadata(Record, frozen=True, kw_only=True):
 
     values: dict[str, Any] = {}
     digest: str = ""
+
+
+class ToolPolicy(Record, frozen=True, kw_only=True):
+    """Which of its agent's tools a session may use: those in ``only`` (None is all of them) but for those in ``never``.
+
+    Calls of those in ``ask`` need a person. It takes away and never gives: what the agent's own policy asks about or denies stays so.
+    """
+
+    only: tuple[str, ...] | None = None
+    never: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+
+    def permits(self, name: str) -> bool:
+        """Whether the tool of that name may be used."""
+        return name not in self.never and (self.only is None or name in self.only)
+
+
+ALL_TOOLS = ToolPolicy()
+"""No policy of its own: the one object, so that it is never written."""
 
 
 class Limits(Record, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from .entries import (
     RequestClosed,
     SessionChanged,
     SessionCreated,
+    ToolCalled,
 )
 from .memory import MEMORY
 from .messages import REDACTED, Part, RedactedPart, StoredPart, media_of, redacted_part
@@ -35,8 +36,13 @@ def without_content(entry: Entry) -> Entry | None:
             return left if left != entry else None
         case EffectSettled():
             return replace(entry, parts=_left(entry.parts))
+        case NoteAdded(receipt=receipt) if receipt:
+            # What it tells stands in its receipt.
+            return replace(entry, parts=_left(entry.parts)) if entry.parts else None
         case NoteAdded():
             return replace(entry, text=REDACTED, digest=entry.digest or canonical.digest(entry.text.encode()))
+        case ToolCalled():
+            return replace(entry, parts=_left(entry.parts))
         case RequestClosed(arguments=dict()) | OperationPlanned(arguments=dict()):
             return replace(entry, arguments={})
         case ExtensionSet(extension=name) if name == MEMORY and entry.value is not None:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from .commands import (
+    CallTool,
     Compact,
     EditMessage,
     PostMessage,
@@ -29,6 +30,7 @@ __all__ = [
     "Accept",
     "AttemptEnded",
     "BeginStep",
+    "CallAccepted",
     "CallsPlanned",
     "ChangeQueue",
     "Claimed",
@@ -88,7 +90,7 @@ class Accept(_Command, frozen=True, kw_only=True):
     ``memory``: the turn's model calls are told what the session remembers.
     """
 
-    post: PostMessage | Compact
+    post: PostMessage | Compact | CallTool
     agent: str
     definition: str
     route: str = ""
@@ -98,6 +100,12 @@ class Accept(_Command, frozen=True, kw_only=True):
     finish: Finishing = "answer"
     repairs: int = 0
     memory: bool = False
+
+
+class CallAccepted(Accept, frozen=True, kw_only=True):
+    """Somebody has a tool called outside of the conversation: ``parts`` is the call."""
+
+    parts: tuple[Part, ...]
 
 
 class RouteGiven(_Command, frozen=True, kw_only=True):

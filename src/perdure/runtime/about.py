@@ -9,7 +9,7 @@ from ..core import canonical
 from ..core.checkpoint import ABOUT_LIMIT, about_size
 from ..core.errors import LimitExceeded, UsageError
 from ..core.messages import TITLE_LENGTH
-from ..core.records import Identity, Metadata
+from ..core.records import ALL_TOOLS, Identity, Metadata, ToolPolicy
 from ..store.base import StoredBlob
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "check_owner",
     "check_text",
     "check_title",
+    "check_tools",
     "keep_metadata",
     "read_metadata",
 ]
@@ -93,11 +94,33 @@ def check_title(title: Any) -> str:
     return check_text(title, "title", 1024 * 1024)[:TITLE_LENGTH]
 
 
-def check_about(identity: Identity, labels: dict[str, str], title: str) -> None:
+def check_tools(tools: Any) -> ToolPolicy:
+    """A tool policy that can be kept. Raises `UsageError`."""
+    if not isinstance(tools, ToolPolicy):
+        raise UsageError(f"tools must be a ToolPolicy, not {type(tools).__name__}", hint='ToolPolicy(never=("refund",))')
+    for field in tools.__struct_fields__:
+        names = getattr(tools, field)
+        if names is None and field == "only":
+            continue
+        if not isinstance(names, tuple | list | set | frozenset) or not all(isinstance(name, str) and name for name in names):
+            raise UsageError(f"tools.{field} must be names of tools", hint='("refund",)')
+        for name in names:
+            check_text(name, f"tools.{field}")
+    kept = ToolPolicy(
+        only=None if tools.only is None else tuple(sorted(set(tools.only))),
+        never=tuple(sorted(set(tools.never))),
+        ask=tuple(sorted(set(tools.ask))),
+    )
+    if (size := len(canonical.encode(kept))) > ABOUT_LIMIT:
+        raise UsageError(f"the tool policy has {size} bytes", hint=f"at most {ABOUT_LIMIT}, with title, labels and identity")
+    return ALL_TOOLS if kept == ALL_TOOLS else kept
+
+
+def check_about(identity: Identity, labels: dict[str, str], title: str, tools: ToolPolicy = ALL_TOOLS) -> None:
     """Raises `UsageError` where they are too long together."""
-    size = about_size(identity, labels, title)
+    size = about_size(identity, labels, title, tools)
     if size > ABOUT_LIMIT:
-        raise UsageError(f"title, labels and identity have {size} bytes", hint=f"at most {ABOUT_LIMIT} together")
+        raise UsageError(f"title, labels, identity and tool policy have {size} bytes", hint=f"at most {ABOUT_LIMIT} together")
 
 
 def keep_metadata(values: Any) -> tuple[Metadata, tuple[StoredBlob, ...]]:

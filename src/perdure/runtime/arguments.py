@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..core import ids
-from ..core.checkpoint import Operation
-from ..core.entries import MessageAdded, OperationEnded, OperationPlanned, RequestClosed
+from ..core.checkpoint import Operation, Turn
+from ..core.entries import MessageAdded, OperationEnded, OperationPlanned, RequestClosed, ToolCalled
 from ..core.journal import open_entry
 from ..core.messages import ToolCall
 from ..store.base import Loaded
@@ -20,10 +20,14 @@ __all__ = ["Arguments"]
 class Arguments(Scope):
     """The part of `Sessions` that looks up arguments."""
 
+    async def _step_calls(self, head: Loaded, turn: Turn) -> dict[str, ToolCall]:
+        """The calls of the running step, by their ids; or the one that somebody wants outside of the conversation."""
+        return await self._calls(head, turn.began if turn.calls else turn.answer)
+
     async def _calls(self, head: Loaded, receipt: int) -> dict[str, ToolCall]:
         """The calls of one answer, by the id that the model gave them; a provider may use it again in the next answer."""
         answer = await self._entry(head, receipt)
-        parts = await resolve_parts(answer.parts, self._fetcher(head.row)) if isinstance(answer, OperationEnded) else ()
+        parts = await resolve_parts(answer.parts, self._fetcher(head.row)) if isinstance(answer, OperationEnded | ToolCalled) else ()
         return {part.id: part for part in parts if isinstance(part, ToolCall)}
 
     async def _arguments(self, head: Loaded, calls: dict[str, ToolCall], item: Operation) -> Any:
@@ -37,20 +41,27 @@ class Arguments(Scope):
         """The arguments behind a receipt: those of the answer before it, or of who approved the call. ``answers`` are known already."""
         store, no, turn = self._runtime.store, head.row.no, ids.began(receipt.operation)
         before, answer = receipt.seq, None
-        while answer is None:
+        outside = ids.is_outside(receipt.operation)
+        while answer is None and not outside:
             rows = await read_entries(store, no, after=turn, before=before, kinds=("message",), newest_first=True, limit=4)
             if not rows:
                 return None
             messages = [open_entry(row) for row in rows]
             answer = next((item for item in messages if isinstance(item, MessageAdded) and item.role == "assistant"), None)
             before = messages[-1].seq
+        asked = turn if answer is None else answer.receipt
         changed = await read_entries(
-            store, no, after=answer.seq, before=receipt.seq, kinds=("request_closed", "operation_planned"), newest_first=True
+            store,
+            no,
+            after=turn if answer is None else answer.seq,
+            before=receipt.seq,
+            kinds=("request_closed", "operation_planned"),
+            newest_first=True,
         )
         for entry in map(open_entry, changed):
             if isinstance(entry, RequestClosed | OperationPlanned) and entry.operation == receipt.operation and entry.arguments is not None:
                 return entry.arguments
-        if answer.receipt not in answers:
-            answers[answer.receipt] = await self._calls(head, answer.receipt)
-        call = answers[answer.receipt].get(getattr(receipt.parts[0], "id", getattr(receipt.parts[0], "call", "")) if receipt.parts else "")
+        if asked not in answers:
+            answers[asked] = await self._calls(head, asked)
+        call = answers[asked].get(getattr(receipt.parts[0], "id", getattr(receipt.parts[0], "call", "")) if receipt.parts else "")
         return call.arguments if call is not None else None

@@ -16,9 +16,10 @@ from ..core.entries import TERMINALS, Forked, OperationEnded, SessionCreated, Tu
 from ..core.errors import InvalidSpan, SessionBusy, SessionExists, SessionNotFound, StoreCorrupt, UsageError
 from ..core.journal import open_entry
 from ..core.layout import Layout, Piece
+from ..core.records import ToolPolicy
 from ..core.transcript import Transcript, check_cut, check_replacement, check_span
 from ..store.base import Catalogue, Created, IdTaken, Loaded, NewSession, NoSession, SessionRow
-from .about import REASON_LIMIT, check_about, check_labels, check_text, check_title
+from .about import REASON_LIMIT, check_about, check_labels, check_text, check_title, check_tools
 from .arguments import Arguments
 from .batch import seal_all
 from .edits import Written, kept, written
@@ -90,6 +91,7 @@ class Branches(Transcripts, Arguments):
         session_id: str | None = None,
         title: str | None = None,
         labels: dict[str, str] | None = None,
+        tools: ToolPolicy | None = None,
         while_running: bool = False,
         reason: str = "",
         actor: str = "",
@@ -98,7 +100,8 @@ class Branches(Transcripts, Arguments):
 
         The cut is before position ``at``, or where the transcript stood at the end of ``turn`` or at the journal's ``entry``; without any
         of them it is the end. ``replacement`` follows in place of what came behind the cut. The branch has an id of its own
-        (``session_id``, or a new one), the same agent, owner, labels and title, and no grants, used budgets, submissions or open requests.
+        (``session_id``, or a new one), the same agent, owner, labels, title and tool policy (but for what is given here), and no grants,
+        used budgets, submissions or open requests.
         Effects stay effects: what the parent did behind the cut is asked about before a call of the branch repeats it.
 
         Durable when this returns. Forking again under the same ``session_id`` is forking once. Raises `SessionBusy` while a turn runs,
@@ -110,7 +113,7 @@ class Branches(Transcripts, Arguments):
         running = head.row.holder is not None or checkpoint.turn is not None
         name = check_id(submission_id(None) if session_id is None else session_id, "a session id")
         if session_id is not None and (known := await self._runtime.store.load(name)) is not None:
-            return await self._known_fork(known, session, at, replacement)
+            return await self._known_fork(known, session, at, replacement, tools)
         if head.row.status == "archived":
             raise put_away(session)
         if running and not while_running:
@@ -129,7 +132,9 @@ class Branches(Transcripts, Arguments):
         now = max(self._runtime.clock.now(), head.now)
         title = checkpoint.title if title is None else check_title(title)
         labels = checkpoint.labels if labels is None else check_labels(labels)
-        check_about(checkpoint.identity, labels, title)
+        tools = None if tools is None else check_tools(tools)
+        kept_tools = checkpoint.tools if tools is None else tools
+        check_about(checkpoint.identity, labels, title, kept_tools)
         draft = Draft(Checkpoint())
         draft.write(
             SessionCreated(
@@ -140,6 +145,7 @@ class Branches(Transcripts, Arguments):
                 title=title,
                 labels=dict(labels),
                 metadata=checkpoint.metadata,
+                tools=kept_tools,
             ),
             now,
         )
@@ -187,7 +193,7 @@ class Branches(Transcripts, Arguments):
             case IdTaken():
                 if answer.deleted or (known := await self._runtime.store.load(name)) is None:
                     raise missing(name, deleted=True)
-                return await self._known_fork(known, session, at, replacement)
+                return await self._known_fork(known, session, at, replacement, tools)
 
     async def _cut(
         self, head: Loaded, checkpoint: Checkpoint, at: int | None, turn: str | None, entry: int | None
@@ -240,11 +246,13 @@ class Branches(Transcripts, Arguments):
             duplicate=duplicate,
         )
 
-    async def _known_fork(self, known: Loaded, session: str, at: int | None, replacement: Written | None) -> Fork:
-        """The fork that has this id already, if it is this one: of this session, at this cut, with these messages behind it."""
+    async def _known_fork(self, known: Loaded, session: str, at: int | None, replacement: Written | None, tools: ToolPolicy | None) -> Fork:
+        """The fork that has this id already, if it is this one: of this session, at this cut, with these messages behind it and tools."""
         messages = Messages(self._runtime.store, known.row)
         there = await _forked(messages) if known.row.parent_kind == "fork" else None
-        if there is not None and (there.session, there.cut) == (session, there.cut if at is None else at):
+        created = await self._entry(known, 1)
+        other_tools = tools is not None and isinstance(created, SessionCreated) and created.tools != check_tools(tools)
+        if there is not None and not other_tools and (there.session, there.cut) == (session, there.cut if at is None else at):
             _, entries, _ = kept(() if replacement is None else written(replacement))
             own = Layout([Piece("", there.cut + 1, there.tail + 1)])
             if await messages.digests(own) == [entry.digest for entry in entries]:

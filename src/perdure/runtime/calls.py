@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from ..agent import Agent
 from ..core.checkpoint import Checkpoint, Operation
+from ..core.context import READ_RESULT
 from ..core.effects import effect_key
-from ..core.entries import OperationEnded, OperationPlanned, RequestClosed
-from ..core.ids import arguments_digest
+from ..core.entries import OperationEnded, OperationPlanned, RequestClosed, ToolCalled
+from ..core.ids import arguments_digest, began, is_outside
 from ..core.messages import Part, ToolCall, ToolCallResponse
 from ..core.phase import startable
-from ..core.records import EffectMatch, Failure, Plan
+from ..core.records import EffectMatch, Failure, Plan, ToolPolicy
 from ..core.reports import AttemptEnded, CallsPlanned, Guarded, PlannedCall, StartTools
 from ..core.rules.endings import NOT_EXECUTED, UNKNOWN_LIVE
 from ..tools.policy import Allow, ApprovalCall, Ask, Deny, Ruling
@@ -26,12 +27,12 @@ from .hooks import Hooks, Round, Said
 from .ledger import Ledger
 from .perform import LONGEST_SECONDS, keep_parts
 
-__all__ = ["GUARD_DEADLINE_MS", "Calls", "Judged", "misfit"]
+__all__ = ["GUARD_DEADLINE_MS", "Calls", "Judged", "misfit", "permitted"]
 
 GUARD_DEADLINE_MS = 24 * 60 * 60 * 1000
 """How long the guard's question stands; unanswered means refused."""
 
-_NEVER_RAN = ("invalid_arguments", "unknown_tool", "crash_loop", "not_done")
+_NEVER_RAN = ("invalid_arguments", "unknown_tool", "withheld", "crash_loop", "not_done")
 """Failures of calls whose handler did nothing."""
 
 
@@ -55,21 +56,36 @@ class Calls:
         self._context = context
         self._fetch = fetch
         self._edited: dict[int, dict[str, Any]] = {}
+        self._outside: dict[int, ToolCall] = {}
 
-    async def judge(self, checkpoint: Checkpoint, hooks: Hooks) -> Said:
+    async def call(self, operation: str, identity: str, ledger: Ledger, batch: Batch | None = None) -> ToolCall:
+        """What was asked for: by the model in its latest answer, or by who has a tool called outside of the conversation."""
+        if not is_outside(operation):
+            return self._context.call(identity)
+        seq = began(operation)
+        if seq not in self._outside:
+            entry = await ledger.entry(seq, batch)
+            assert isinstance(entry, ToolCalled)
+            [call] = await resolve_parts(entry.parts, self._fetch)
+            assert isinstance(call, ToolCall)
+            self._outside = {seq: call}
+        return self._outside[seq]
+
+    async def judge(self, checkpoint: Checkpoint, hooks: Hooks, ledger: Ledger) -> Said:
         """Ask the user's code about every call, in call order; the value is what it makes of them, by the calls' ids."""
         turn = checkpoint.turn
         asking = Round(checkpoint)
         judged: dict[str, Judged] = {}
         for index, unplanned in enumerate(turn.unplanned if turn is not None else ()):
-            call = self._context.call(unplanned.id)
             operation = turn.next_id(index) if turn is not None else ""
+            call = await self.call(operation, unplanned.id, ledger)
             asked = self._asked(checkpoint, operation, call.name, call.arguments, call.id)
             asked, rewritten_by, denied, denied_by = await hooks.before_tool(asking, asked, self._misfit)
             tool = self._agent.tool(asked.name)
             ruling: Ruling = denied or Allow()
-            if denied is None and tool is not None and not problem(tool, asked.arguments):
-                ruling = await self._agent.policy.decide(asked)
+            usable = tool is not None and permitted(checkpoint.tools, asked.name)
+            if denied is None and usable and tool is not None and not problem(tool, asked.arguments):
+                ruling = _stricter(await self._agent.policy.decide(asked), checkpoint.tools, asked.name)
                 if isinstance(ruling, Ask) and not _granted(checkpoint, asked.name, arguments_digest(asked.arguments)):
                     said, by = await hooks.permission(asking, asked)
                     ruling = said or ruling
@@ -114,14 +130,15 @@ class Calls:
 
     async def plan(self, batch: Batch, ledger: Ledger, fence: int, judged: Mapping[str, Judged]) -> None:
         """Plan every call of the last answer. ``judged`` is what the user's code said; it is empty where there is none to ask."""
-        planned = [
-            await self._planned(batch, ledger, self._context.call(call.id), judged.get(call.id)) for call in batch.draft.turn.unplanned
-        ]
+        turn = batch.draft.turn
+        calls = [await self.call(turn.next_id(index), item.id, ledger, batch) for index, item in enumerate(turn.unplanned)]
+        planned = [await self._planned(batch, ledger, call, judged.get(call.id)) for call in calls]
         batch.apply(CallsPlanned(calls=tuple(planned), fence=fence, at=batch.now))
 
     async def _planned(self, batch: Batch, ledger: Ledger, call: ToolCall, judged: Judged | None) -> PlannedCall:
         if judged is None:
-            judged = Judged(ruling=self._agent.policy.static(call.name), name=call.name, arguments=call.arguments)
+            ruling = _stricter(self._agent.policy.static(call.name), batch.checkpoint.tools, call.name)
+            judged = Judged(ruling=ruling, name=call.name, arguments=call.arguments)
         planned = await self._ruled(batch, ledger, call.id, judged)
         return replace(planned, arguments=judged.arguments, extension=judged.extension) if judged.extension else planned
 
@@ -132,10 +149,13 @@ class Calls:
         if judged.denied_by and isinstance(ruling, Deny):
             words = f"{NOT_EXECUTED}: {judged.denied_by} denies it: {ruling.reason}"
             return PlannedCall(plan=plan, verdict="reject", failure=Failure(code="denied", message=words))
-        if wrong := _unknown(agent, name) if tool is None else problem(tool, arguments):
+        if wrong := _unknown(agent, name) if tool is None else _withheld(batch.checkpoint.tools, name) or problem(tool, arguments):
             return PlannedCall(plan=plan, verdict="reject", failure=wrong)
         assert tool is not None
         plan = _planned(plan, tool, arguments, batch.now)
+        if plan.kind == "handoff" and batch.draft.turn.calls:
+            words = f"{NOT_EXECUTED}: a conversation is handed over by who leads it"
+            return PlannedCall(plan=plan, verdict="reject", failure=Failure(code="withheld", message=words))
         if plan.kind == "handoff" and plan.agent not in self._team:
             message = f"there is no agent {plan.agent!r} here"
             return PlannedCall(plan=plan, verdict="reject", failure=Failure(code="unknown_agent", message=message))
@@ -162,7 +182,9 @@ class Calls:
                 continue
             tool = self._agent.tool(item.plan.name)
             arguments = await self.arguments(item, ledger, batch)
-            wrong = _unknown(self._agent, item.plan.name) if tool is None else problem(tool, arguments) if item.edited else None
+            wrong = _unknown(self._agent, item.plan.name) if tool is None else _withheld(batch.checkpoint.tools, item.plan.name)
+            if wrong is None and tool is not None and item.edited:
+                wrong = problem(tool, arguments)
             if wrong is not None:
                 batch.apply(AttemptEnded(operation=item.id, attempt=0, status="failed", failure=wrong, at=batch.now))
             elif tool is not None:
@@ -207,7 +229,7 @@ class Calls:
     async def arguments(self, item: Operation, ledger: Ledger, batch: Batch | None = None) -> Any:
         """What a call runs with: as a person edited it or an extension rewrote it, else as the model wrote it."""
         if not item.edited:
-            return self._context.call(item.plan.call).arguments
+            return (await self.call(item.id, item.plan.call, ledger, batch)).arguments
         if item.edited not in self._edited:
             entry = await ledger.entry(item.edited, batch)
             assert isinstance(entry, RequestClosed | OperationPlanned)
@@ -229,6 +251,20 @@ def misfit(agent: Agent, name: str, arguments: Any) -> str:
     tool = agent.tool(name)
     wrong = None if tool is None else problem(tool, arguments)
     return "" if wrong is None else wrong.message
+
+
+def permitted(policy: ToolPolicy, name: str) -> bool:
+    """Whether a session may use a tool. What brings back archived results goes with every other."""
+    return policy.permits(name) or (name == READ_RESULT and name not in policy.never)
+
+
+def _withheld(policy: ToolPolicy, name: str) -> Failure | None:
+    return None if permitted(policy, name) else Failure(code="withheld", message=f"{NOT_EXECUTED}: this session may not use {name!r}")
+
+
+def _stricter(ruling: Ruling, policy: ToolPolicy, name: str) -> Ruling:
+    """What the agent's policy says, and where that lets the call run, what the session's says."""
+    return Ask(reason=f"this session asks about every call of {name}") if isinstance(ruling, Allow) and name in policy.ask else ruling
 
 
 def _granted(checkpoint: Checkpoint, name: str, arguments: str) -> bool:

@@ -10,8 +10,8 @@ from typing import NamedTuple, overload
 
 import msgspec
 
-from ..core.context import behind_notes, excerpt, handle, notes_in, notes_message
-from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, OperationEnded, PrefixChanged
+from ..core.context import behind_notes, excerpt, handle, notes_in, notes_message, told_call
+from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, NotesWithdrawn, OperationEnded, PrefixChanged, ToolCalled
 from ..core.errors import StoreCorrupt
 from ..core.journal import Sealed, open_entry
 from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, ToolCallResponse, decode_part, media_of, shown, spoken
@@ -21,7 +21,7 @@ from ..store.base import Store
 
 __all__ = ["CONTEXT_KINDS", "Context", "Fetch", "Prefix", "Shown", "note_message", "resolve_parts", "stored_content"]
 
-CONTEXT_KINDS = ("message", "note_added", "operation_ended", "effect_settled")
+CONTEXT_KINDS = ("message", "note_added", "notes_withdrawn", "operation_ended", "effect_settled", "tool_called")
 """The entries that messages are made of."""
 
 AT_ONCE = 200
@@ -90,6 +90,7 @@ class _Mark(NamedTuple):
     taken: int
     latest: Message | None
     before: int
+    called: Part | None
 
 
 class _Sizes:
@@ -147,9 +148,10 @@ class Context:
         """Whether any message that was read holds media."""
         self._last = -1
         self._latest: Message | None = None
+        self._called: Part | None = None
         self.before = 0
         self._sizes = _Sizes()
-        self._mark = _Mark(self._messages, 0, self._places, (), 0, None, 0)
+        self._mark = _Mark(self._messages, 0, self._places, (), 0, None, 0, None)
 
     @property
     def shown(self) -> Shown:
@@ -213,6 +215,12 @@ class Context:
                 case MessageAdded():
                     message = self._message(entry, contents)
                     self._append(shown(message) if self._for_models else message)
+                case ToolCalled():
+                    [self._called] = _whole(entry.parts, contents)
+                case NoteAdded(receipt=receipt) if receipt:
+                    self._tell_call(entry, contents)
+                case NotesWithdrawn():
+                    self._withdraw(frozenset(entry.notes))
                 case NoteAdded():
                     self._note(note_message(entry.text, seq=entry.seq, at=entry.at), self._count, before=bool(entry.extension))
                 case PrefixChanged(reason="compaction") if self._for_models:
@@ -221,8 +229,17 @@ class Context:
     def accept(self) -> None:
         """What was added is committed."""
         self._inserted.clear()
-        self._mark = _Mark(self._messages, len(self._messages), self._places, tuple(self._notes), self._count, self._latest, self.before)
-        if not (self._messages and self._messages[-1].tool_calls):
+        self._mark = _Mark(
+            self._messages,
+            len(self._messages),
+            self._places,
+            tuple(self._notes),
+            self._count,
+            self._latest,
+            self.before,
+            self._called,
+        )
+        if self._called is None and not (self._messages and self._messages[-1].tool_calls):
             self._receipts.clear()
             self._archived.clear()
 
@@ -239,6 +256,7 @@ class Context:
         del self._places[mark.length :]
         self._notes = list(mark.notes)
         self._count, self._last, self._latest, self.before = mark.taken, mark.taken - 1, mark.latest, mark.before
+        self._called = mark.called
         self._sizes.cut(mark.messages, mark.length)
 
     def reset(self) -> None:
@@ -315,6 +333,7 @@ class Context:
     def _append(self, message: Message) -> None:
         self._messages.append(message)
         self._places.append(message.position)
+        self._called = None
         if message.role == "assistant":
             self._latest = message
         self._count += 1
@@ -337,6 +356,22 @@ class Context:
             return
         self._notes.append((note, place))
         self._place_notes()
+
+    def _tell_call(self, entry: NoteAdded, contents: dict[str, bytes]) -> None:
+        """What somebody had called outside of the conversation, and what it came to."""
+        called, self._called = self._called, None
+        try:
+            response = (_whole(entry.parts, contents) or self._receipts[entry.receipt])[0]
+        except (KeyError, IndexError):
+            called = None
+        if called is None:
+            raise StoreCorrupt(f"the call or the receipt that note {entry.seq} tells of is missing", hint="run `perdure verify`")
+        self._note(note_message(told_call(called, response), seq=entry.seq, at=entry.at), self._count, before=False)
+
+    def _withdraw(self, notes: frozenset[int]) -> None:
+        # A list that a request still holds must not change.
+        kept = [index for index, message in enumerate(self._messages) if message.seq not in notes]
+        self._messages, self._places = [self._messages[index] for index in kept], [self._places[index] for index in kept]
 
     def _place_notes(self) -> None:
         """A note never stands between a call and its response."""

@@ -10,6 +10,7 @@ from ..core.checkpoint import Checkpoint
 from ..core.commands import (
     Answer,
     Archive,
+    CallTool,
     Command,
     Compact,
     EditMessage,
@@ -114,7 +115,7 @@ class Door(Scope):
             if isinstance(command, Answer):
                 _check_answer(checkpoint, command, now)
             waiting = await self._runtime.store.inbox(row.no)
-            own_code = isinstance(command, RunCommand)
+            own_code = isinstance(command, RunCommand | CallTool)
             if own_code or row.holder is not None or row.status == "stuck" or any(map(is_control, waiting)):
                 return await self._send(session_id, command)
             if (applied := await self._apply(head, checkpoint, command, waiting, now)) is not None:

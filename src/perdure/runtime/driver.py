@@ -17,7 +17,7 @@ from ..agent import Agent
 from ..agent.definition import describe
 from ..core.checkpoint import Operation, Turn
 from ..core.commands import Interrupt, PostMessage
-from ..core.entries import DefinitionChange, SessionChanged, TurnEnded, TurnEnding
+from ..core.entries import DefinitionChange, SessionChanged, TurnEnded, TurnEnding, TurnStarted
 from ..core.errors import Fenced, LimitExceeded, SessionStuck, StoreCorrupt, TransactionLost, UnknownAgent
 from ..core.memory import MEMORY
 from ..core.model_calls import ModelCall
@@ -425,7 +425,7 @@ class Driver:
         release = self._releases(batch) and not flooded
         ended = any(isinstance(entry, TurnEnded | TurnEnding) for entry in batch.entries)
         named = self._known.seen_head if (release or ended) and not flooded else None
-        listed = any(entry.kind in ("turn_started", SessionChanged.kind) for entry in batch.entries)
+        listed = any(isinstance(entry, TurnStarted | SessionChanged) for entry in batch.entries)
         changed = claim is not None or release or ended or listed
         pending = [row for row in self._known.rows if row.submission_id not in batch.consumed]
         status, wake_at = parked(batch.checkpoint, pending, batch.now) if release else ("running", None)
@@ -477,7 +477,7 @@ class Driver:
         self._performer.turn = batch.checkpoint.turn
         await self._read_metadata()
         self._turns.committed(batch, claimed=commit.claim is not None)
-        if any(entry.kind == "turn_started" for entry in batch.entries):
+        if any(isinstance(entry, TurnStarted) for entry in batch.entries):
             self.ran_a_turn = True
         if batch.checkpoint.agent != self.agent.name and any(entry.kind == DefinitionChange.kind for entry in batch.entries):
             await self._become(batch.checkpoint.agent)
@@ -573,7 +573,7 @@ class Driver:
         """The open calls, if somebody steers the turn and each of them gives way to that."""
         turn = self._known.checkpoint.turn
         open_calls = tuple(item for item in turn.tools if item.status != "ended") if turn is not None else ()
-        if turn is None or turn.unplanned or turn.requests or not open_calls:
+        if turn is None or turn.calls or turn.unplanned or turn.requests or not open_calls:
             return ()
         for item in open_calls:
             tool = self.agent.tool(item.plan.name)

@@ -10,10 +10,10 @@ import msgspec
 from ..core import checkpoint as checkpoints
 from ..core.commands import Describe
 from ..core.errors import NewerRules, StoreCorrupt, UsageError
-from ..core.records import Identity
+from ..core.records import Identity, ToolPolicy
 from ..store.base import SessionRow
 from . import listing
-from .about import check_labels, check_owner, check_title, keep_metadata, read_metadata
+from .about import check_labels, check_owner, check_title, check_tools, keep_metadata, read_metadata
 from .door import Door, Submission
 from .feed import ResumeRequested
 from .halting import why_halted
@@ -25,8 +25,9 @@ __all__ = ["Infos", "Page", "SessionInfo"]
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the catalogue knows of one session. Times are milliseconds since 1970.
 
-    ``route`` is the selected one. ``problem`` says why it is halted. ``identity``, ``metadata`` and ``route`` are None where they can't
-    be read, and ``problem`` says why: the session is listed all the same, and `perdure verify` tells more.
+    ``route`` is the selected one, ``tools`` what the session may use of its agent's. ``problem`` says why it is halted. ``identity``,
+    ``metadata``, ``tools`` and ``route`` are None where they can't be read, and ``problem`` says why: the session is listed all the same,
+    and `perdure verify` tells more.
     """
 
     session_id: str
@@ -42,6 +43,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     updated: int
     identity: Identity | None = None
     metadata: dict[str, Any] | None = None
+    tools: ToolPolicy | None = None
     route: str | None = None
     problem: str = ""
 
@@ -86,7 +88,7 @@ class Infos(Door):
         except (StoreCorrupt, NewerRules) as error:
             # What is broken in one session must not hide the others.
             return msgspec.structs.replace(info, problem=info.problem or error.message)
-        return msgspec.structs.replace(info, identity=about.identity, metadata=metadata, route=about.route)
+        return msgspec.structs.replace(info, identity=about.identity, metadata=metadata, tools=about.tools, route=about.route)
 
     async def resume_info(self, session_id: str, *, submission: str | None = None) -> ResumeRequested:
         """What somebody must know who is to go on with a session, under the id of their request; see `Session.request_resume`.
@@ -129,6 +131,16 @@ class Infos(Door):
         root = (await self._head(session_id)).row.root
         for blob in blobs:
             await self._runtime.store.put_blob(root, blob)
+        return await self._control(session_id, command)
+
+    async def restrict(self, session_id: str, tools: ToolPolicy, *, submission: str | None = None, actor: str = "") -> Submission:
+        """Say which of its agent's tools a session may use from now on, and which calls a person is asked about. One commit.
+
+        It replaces what was said before; `ToolPolicy()` is no policy of its own. Models are told of the tools that are left from their next
+        request on, and a call that was planned before and has not started is answered as not executed. What runs goes on. Raises
+        `UsageError` and `LimitExceeded` for what can't be kept, `SessionArchived` and `SessionNotFound`.
+        """
+        command = Describe(tools=check_tools(tools), submission=submission_id(submission), actor=actor)
         return await self._control(session_id, command)
 
     async def ensure_metadata(self, session_id: str, metadata: dict[str, Any]) -> SessionInfo:

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from ..core import canonical
-from ..core.entries import EffectSettled, Entry, Laid, MessageAdded, NoteAdded, OperationEnded, Redacted
+from ..core.entries import EffectSettled, Entry, Laid, MessageAdded, NoteAdded, NotesWithdrawn, OperationEnded, Redacted
 from ..core.errors import StoreCorrupt
 from ..core.journal import Sealed, open_entry
 from ..core.layout import Layout, Piece
@@ -208,7 +208,7 @@ def _belongs(row: Sealed, piece: Piece, until: int) -> bool:
     match row.kind:
         case MessageAdded.kind:
             return piece.start <= row.number < piece.stop
-        case NoteAdded.kind:
+        case NoteAdded.kind | NotesWithdrawn.kind:
             return piece.start <= row.number < piece.stop and (bool(piece.session) or row.seq < until)
         case _:
             return True

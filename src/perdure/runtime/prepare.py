@@ -15,13 +15,14 @@ from ..core.checkpoint import Checkpoint, Operation, Turn
 from ..core.context import NOTES_LIMIT, NOTES_TOOL, is_boundary, is_kept, kept_ranges, notes_in, retained_from
 from ..core.memory import MemoryState, rendered
 from ..core.messages import Message, Private, Text
-from ..core.records import Failure, RequestRecord
+from ..core.records import ALL_TOOLS, Failure, RequestRecord, ToolPolicy
 from ..core.reports import CompactionAccepted, CompactionPrepared, EndEarly, Fail
 from ..models.base import ModelRequest, ToolSpec
 from ..models.estimate import DEFAULT_WINDOW, Estimate, reserve_of
 from ..models.router import Router
 from ..store.base import StoredBlob
 from .batch import Batch
+from .calls import permitted
 from .context import Context, Shown
 from .ledger import Ledger
 
@@ -108,20 +109,18 @@ class Preparation:
         self._session_id = session_id
         self._compaction = agent.compaction or Compaction()
         self._guidance = content(self._compaction.guidance.encode(), "text/plain")
-        self._shown = (
-            content(agent.prompt.encode(), "text/plain"),
-            content(canonical.encode(agent.specs)),
-            content(canonical.encode(agent.settings)),
-        )
+        self._said = content(agent.prompt.encode(), "text/plain")
+        self._settings = content(canonical.encode(agent.settings))
+        self._offered = (ALL_TOOLS, agent.specs, content(canonical.encode(agent.specs)))
         self._writing = msgspec.structs.replace(agent.settings, tool_choice=NOTES_TOOL, max_output_tokens=None, parallel_tool_calls=None)
         self._told = (
-            self._shown[0],
+            self._said,
             content(canonical.encode([NOTES_SPEC])),
             content(canonical.encode(self._writing)),
             self._guidance,
         )
         self._estimates: dict[str, Estimate] = {}
-        self._around: dict[tuple[str, bool, int], int] = {}
+        self._around: dict[tuple[str, bool, int, ToolPolicy], int] = {}
         self._remembered: tuple[int, str] = (0, "")
 
     def route(self, checkpoint: Checkpoint) -> str:
@@ -183,6 +182,13 @@ class Preparation:
         """What the running turn's models are told: the agent's words, and what the session remembered when it began."""
         return "\n\n".join(filter(None, (self._agent.prompt, self._remembered[1])))
 
+    def _tools(self, policy: ToolPolicy) -> tuple[tuple[ToolSpec, ...], StoredBlob]:
+        """The tools that the session may use, as models are told of them."""
+        if self._offered[0] != policy:
+            specs = tuple(spec for spec in self._agent.specs if permitted(policy, spec.name))
+            self._offered = (policy, specs, content(canonical.encode(specs)))
+        return self._offered[1], self._offered[2]
+
     # --------------------------------------------------------------------------------------------------------------- sizes
 
     def tokens(self, checkpoint: Checkpoint) -> int:
@@ -203,9 +209,9 @@ class Preparation:
 
     def _size(self, checkpoint: Checkpoint, route: str, shown: Shown, *, writes: bool = False) -> _Sized:
         estimate, window = self._estimate(route), self._router.window(route)
-        key = (route, writes, self._remembered[0])
+        key = (route, writes, self._remembered[0], checkpoint.tools)
         if key not in self._around:
-            tools = (NOTES_SPEC,) if writes else self._agent.specs
+            tools = (NOTES_SPEC,) if writes else self._tools(checkpoint.tools)[0]
             said = self._instructions + (self._compaction.guidance if writes else "")
             self._around[key] = estimate.around(said, tools)
         around = self._around[key]
@@ -344,9 +350,10 @@ class Preparation:
     def record(self, batch: Batch, additions: str = "") -> RequestRecord:
         """What says which request the step's model call is."""
         checkpoint = batch.checkpoint
-        for blob in self._shown:
+        shown = (self._said, self._tools(checkpoint.tools)[1], self._settings)
+        for blob in shown:
             self._keep(batch, blob)
-        instructions, tools, settings = (blob.digest for blob in self._shown)
+        instructions, tools, settings = (blob.digest for blob in shown)
         return RequestRecord.of(
             route=self.route(checkpoint),
             context=checkpoint.context,
@@ -365,7 +372,7 @@ class Preparation:
         return ModelRequest(
             instructions=self._instructions,
             messages=self._context.view(self._group(checkpoint, route), checkpoint.private_from, shown),
-            tools=agent.specs,
+            tools=self._tools(checkpoint.tools)[0],
             settings=agent.settings,
             route=route,
             step=batch.draft.turn.step,

@@ -68,8 +68,8 @@ class Requests(Door, Arguments):
         waiting = {item.request: item for item in turn.requests} if turn is not None else {}
         if turn is None or not waiting:
             return []
-        rows = await read_entries(self._runtime.store, head.row.no, after=turn.answer, kinds=("request_opened",))
-        calls = await self._calls(head, turn.answer)
+        rows = await read_entries(self._runtime.store, head.row.no, after=turn.answer or turn.began, kinds=("request_opened",))
+        calls = await self._step_calls(head, turn)
         found: dict[str, Request] = {}
         for entry in map(open_entry, rows):
             assert isinstance(entry, RequestOpened)
@@ -173,7 +173,7 @@ class Requests(Door, Arguments):
             )
         turn = checkpoints.decode(head.row.checkpoint).turn
         waiting = [item for item in turn.operations if item.status in ("asking", "unknown")] if turn is not None else []
-        calls = await self._calls(head, turn.answer) if turn is not None and waiting else {}
+        calls = await self._step_calls(head, turn) if turn is not None and waiting else {}
         for item in waiting:
             found.append(
                 Uncertain(

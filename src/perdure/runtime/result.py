@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..core.entries import TurnAborted, TurnCompleted, TurnEnded, TurnFailed, TurnLimited
+from ..core.entries import SubmissionRefused, TurnAborted, TurnCompleted, TurnEnded, TurnFailed, TurnLimited
+from ..core.errors import SubmissionRejected
 from ..core.model_calls import ModelCall
 from ..core.records import Failure
 from ..core.usage import Spending, Totals
 
-__all__ = ["Result", "result_of"]
+__all__ = ["Result", "refused", "result_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,3 +70,8 @@ def result_of(session_id: str, ended: TurnEnded, output: str, calls: tuple[Model
         failure=ended.failure if isinstance(ended, TurnFailed) else None,
         model_calls=calls,
     )
+
+
+def refused(entry: SubmissionRefused) -> SubmissionRejected:
+    """What whoever sent a refused submission is told."""
+    return SubmissionRejected(entry.failure.message, reason=entry.failure.code)

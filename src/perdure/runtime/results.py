@@ -9,7 +9,7 @@ from ..core.model_calls import model_calls
 from ..store.base import Loaded
 from .context import CONTEXT_KINDS, Context
 from .messages import read_entries
-from .result import Result, result_of
+from .result import Result, refused, result_of
 from .scope import Scope
 
 __all__ = ["Results"]
@@ -31,7 +31,7 @@ class Results(Scope):
         if isinstance(entry, SubmissionRefused) and entry.failure.code == SessionArchived.code:
             raise SessionArchived(entry.failure.message, hint="send it again once the session is revived", session=head.row.session_id)
         if isinstance(entry, SubmissionRefused):
-            raise SubmissionRejected(entry.failure.message, reason=entry.failure.code)
+            raise refused(entry)
         if isinstance(entry, QueueChanged):
             raise SubmissionRejected("the message was withdrawn before it was delivered", reason="withdrawn")
         if not isinstance(entry, TurnEnded):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import Context
 from types import TracebackType
@@ -40,6 +40,7 @@ from .batch import Batch, parked
 from .clock import Clock, SystemClock
 from .consumers import Project, Projector
 from .content import Input
+from .door import Submission
 from .driver import Driver
 from .errands import Errands
 from .feed import Event, Feed, Watch
@@ -47,7 +48,7 @@ from .halting import check_not_halted
 from .names import check_id
 from .observing import Change, Observer, Observers
 from .perform import LONGEST_SECONDS
-from .result import Result, result_of
+from .result import Result, refused, result_of
 from .runners import Heartbeat
 from .sending import check_deliver
 from .session import Session
@@ -249,18 +250,19 @@ class Runtime:
         sessions = self._sessions_of(owner)
         session_id = await self._addressed(sessions, session, submission)
         submission = submission or uuid.uuid4().hex
+
+        def send() -> Awaitable[Submission]:
+            about: dict[str, Any] = {"identity": identity, "labels": labels, "metadata": metadata}
+            return sessions.send(session_id, content, submission=submission, agent=agent.name, **about)
+
+        return await self.finish(session_id, agent, send, route=route)
+
+    async def finish(self, session_id: str, agent: Agent, send: Callable[[], Awaitable[Submission]], *, route: str | None = None) -> Result:
+        """Send something that begins a turn, work on it, and wait for its end; see `run`. ``send`` may be called again."""
         while True:
             driver = await self.engage(session_id, agent, route=route)
             try:
-                sent = await sessions.send(
-                    session_id,
-                    content,
-                    submission=submission,
-                    agent=agent.name,
-                    identity=identity,
-                    labels=labels,
-                    metadata=metadata,
-                )
+                sent = await send()
                 return await self._result_of(driver, sent.id, sent.duplicate)
             except Fenced:
                 _log.info("another process took %s over; waiting for it", session_id)
@@ -664,6 +666,8 @@ class Runtime:
                 key = (driver.session_id, entry.submission)
                 if key in self._waiters:
                     self._resolve(key, result_of(driver.session_id, entry, driver.answer_of(entry), driver.calls_of(entry)))
+            elif isinstance(entry, SubmissionRefused):
+                self._fail((driver.session_id, entry.submission), refused(entry))
 
     def _resolve(self, key: tuple[str, str], result: Result) -> None:
         for waiter in self._waiters.get(key, ()):

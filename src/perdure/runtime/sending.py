@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -31,6 +32,9 @@ __all__ = ["NOTE_LIMIT", "Sending", "check_deliver"]
 NOTE_LIMIT = 32 * 1024
 """The longest note, and the longest arguments of a middleware's command (bytes)."""
 
+NOTES_LIMIT = 16
+"""The most notes that come with one message."""
+
 DELIVERIES: tuple[Deliver, ...] = ("turn", "queue", "steer")
 
 
@@ -51,6 +55,7 @@ class Sending(Infos, Attachments):
         actor: str = "",
         author: str = "",
         not_before: int | None = None,
+        notes: Iterable[str] = (),
         agent: str = "",
         identity: Identity | None = None,
         labels: dict[str, str] | None = None,
@@ -66,7 +71,8 @@ class Sending(Infos, Attachments):
         ``deliver``: ``turn`` (the default) and ``queue`` begin a turn of their own, ``steer`` joins the running one; ``turn="t12"`` is a
         steer for that turn alone. ``reply_to`` is the `Message.seq` of the message that it answers, and ``quote``, if given, must be
         what stands there. ``source`` says that no person sent it: models read it as advice, nobody can edit it, and its own id is the
-        submission. `SubmissionRejected` says *stale_turn* or *unknown_quote*, and nothing is stored.
+        submission. ``notes`` (16 at most) tell the model more, as `note` does; if the turn fails before the model said anything, the commit
+        that ends it withdraws them. `SubmissionRejected` says *stale_turn* or *unknown_quote*, and nothing is stored.
         """
         check_id(session_id, "a session id")
         turn = check_text(turn, "turn")
@@ -86,6 +92,7 @@ class Sending(Infos, Attachments):
             author=check_text(author, "author"),
             turn=turn,
             source=source,
+            notes=_notes(notes),
             actor=actor,
             submission=submission_id(submission),
         )
@@ -195,12 +202,7 @@ class Sending(Infos, Attachments):
 
     async def note(self, session_id: str, text: str, *, submission: str | None = None, actor: str = "") -> Submission:
         """Tell the model something besides the conversation; it is in the context from the next model call on."""
-        if not isinstance(text, str):
-            raise InvalidMessage(f"a note is text, not {type(text).__name__}")
-        text = canonical.check(text, "note")
-        if not text.strip() or len(text.encode()) > NOTE_LIMIT:
-            raise InvalidMessage("a note is empty or too long", hint=f"1 to {NOTE_LIMIT} bytes of text")
-        return await self._control(session_id, AddNote(text=text, submission=submission_id(submission), actor=actor))
+        return await self._control(session_id, AddNote(text=_note(text), submission=submission_id(submission), actor=actor))
 
     async def compact(self, session_id: str, *, submission: str | None = None, actor: str = "") -> Submission:
         """Let notes stand for the conversation so far, for models; what people see stays. Durable when this returns.
@@ -209,6 +211,25 @@ class Sending(Infos, Attachments):
         `QueueFull` and `SubmissionConflict`.
         """
         return await self._send(session_id, checked(Compact(submission=submission_id(submission), actor=actor)))
+
+
+def _note(text: Any) -> str:
+    """A note that can be kept. Raises `InvalidMessage`."""
+    if not isinstance(text, str):
+        raise InvalidMessage(f"a note is text, not {type(text).__name__}")
+    text = canonical.check(text, "note")
+    if not text.strip() or len(text.encode()) > NOTE_LIMIT:
+        raise InvalidMessage("a note is empty or too long", hint=f"1 to {NOTE_LIMIT} bytes of text")
+    return str(text)
+
+
+def _notes(given: Any) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidMessage(f"notes are a list of texts, not {type(given).__name__}", hint='notes=["it rains"]')
+    notes = tuple(_note(text) for text in given)
+    if len(notes) > NOTES_LIMIT:
+        raise InvalidMessage(f"{len(notes)} notes came with one message", hint=f"at most {NOTES_LIMIT}")
+    return notes
 
 
 def check_deliver(deliver: Any) -> Deliver:

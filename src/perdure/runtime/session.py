@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +140,7 @@ class Session:
         actor: str = "",
         author: str = "",
         not_before: int | None = None,
+        notes: Iterable[str] = (),
     ) -> Submission:
         """Send a message; see `Sessions.send`. Without ``deliver`` and ``turn`` it goes the way that the handle was opened with."""
         if deliver is None and not turn:
@@ -158,6 +159,7 @@ class Session:
             actor=actor,
             author=author,
             not_before=not_before,
+            notes=notes,
             agent=self._agent.name if self._agent is not None else "",
             identity=self._identity,
             labels=self._labels,

@@ -1,4 +1,4 @@
-"""The catalogue: everything about sessions that needs no agent, and works whoever holds them."""
+"""The catalogue: everything about sessions that works whoever holds them, and all but one needs no agent."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 from ..core import canonical, ids
 from ..core.commands import Interrupt, RunCommand, SelectRoute
-from ..core.entries import TERMINALS, Entry, TurnStarted
+from ..core.entries import TERMINALS, Entry, ToolCalled, TurnStarted
 from ..core.errors import UsageError
 from ..core.journal import open_entry
 from ..core.model_calls import ModelCall
 from .about import check_owner, check_text
 from .branches import Branches
+from .calling import Calling
 from .consumers import Consumer
 from .door import Submission
 from .keeping import Keeping
@@ -28,8 +29,8 @@ from .sending import NOTE_LIMIT
 __all__ = ["Sessions"]
 
 
-class Sessions(Keeping, Results, Requests, Branches, Redaction):
-    """Commands and views of any session in the store. Nothing here runs agent code."""
+class Sessions(Keeping, Results, Requests, Branches, Redaction, Calling):
+    """Commands and views of any session in the store. Nothing here runs agent code but `call_tool`."""
 
     def owned_by(self, owner: str) -> Sessions:
         """The same, for one owner: sessions of anybody else are not there, and new ones belong to them. Raises `UsageError` if blank."""
@@ -96,13 +97,14 @@ class Sessions(Keeping, Results, Requests, Branches, Redaction):
         head = await self._head(session_id)
         store, no = self._runtime.store, head.row.no
         if turn is None:
-            newest = await store.entries(no, kinds=(TurnStarted.kind,), newest_first=True, limit=1)
+            newest = await store.entries(no, kinds=(TurnStarted.kind, ToolCalled.kind), newest_first=True, limit=1)
             if not newest:
                 return []
             began = newest[0].seq
         else:
             began = ids.began(check_text(turn, "turn"))
-            if turn != f"t{began}" or not isinstance(await self._entry(head, began), TurnStarted):
+            started = await self._entry(head, began) if began else None
+            if not isinstance(started, TurnStarted) or started.turn != turn:
                 raise UsageError(f"{session_id!r} has no turn {turn!r:.40}", hint="turns are named t2, t14, …")
         ends = await store.entries(no, after=began, kinds=TERMINALS, limit=1)
         rows = await read_entries(store, no, after=began - 1, before=ends[0].seq + 1 if ends else None)

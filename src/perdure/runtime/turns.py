@@ -13,16 +13,17 @@ from ..agent.definition import compatible, describe, difference
 from ..agent.middleware import Continue, Reject, Stop
 from ..core import canonical, commands, reports
 from ..core.checkpoint import Operation, Turn
-from ..core.commands import Compact, PostMessage, ReportResult, RunCommand, SelectRoute
-from ..core.entries import OperationStarted, TurnEnding
+from ..core.commands import CallTool, Compact, PostMessage, ReportResult, RunCommand, SelectRoute
+from ..core.entries import OperationStarted, TurnEnding, TurnStarted
 from ..core.errors import DefinitionChanged, LimitExceeded, MiddlewareError, MissingRoute, StoreCorrupt, UnknownAgent
 from ..core.journal import open_entry
-from ..core.messages import Message
+from ..core.messages import Message, ToolCall
 from ..core.phase import phase, reviewing
 from ..core.records import Failure, RequestRecord
 from ..core.reports import (
     Accept,
     AttemptEnded,
+    CallAccepted,
     Claimed,
     CommandDone,
     EndEarly,
@@ -45,7 +46,7 @@ from .clock import Clock
 from .control import decode_row, is_control, promote_steers, take_control
 from .hooks import Additions, Fault, Hooks, Said
 from .known import Known
-from .perform import Performer
+from .perform import Performer, keep_parts
 from .prepare import Preparation, Prepared, content
 from .remembering import Remembering
 from .steps import Steps
@@ -116,7 +117,7 @@ class Turns:
 
     def committed(self, batch: Batch, *, claimed: bool) -> None:
         """What was decided stands."""
-        if claimed or any(entry.kind == "turn_started" for entry in batch.entries):
+        if claimed or any(isinstance(entry, TurnStarted) for entry in batch.entries):
             self.given_route = None
         del self._work.reports[: self.taken]
         self.stored.update(batch.blobs)
@@ -177,6 +178,8 @@ class Turns:
             command = decode_row(row)
             if isinstance(command, RunCommand):
                 self._run_command(batch, row, command)
+            elif isinstance(command, CallTool):
+                self._call_tool(batch, command)
             else:
                 await take_control(batch, self._known.ledger, self._known.rows, command)
         except (LimitExceeded, StoreCorrupt) as error:
@@ -200,6 +203,20 @@ class Turns:
         said.extend(batch)
         if batch.take(command, CommandDone(command=command, at=command.at)):
             batch.settled[command.submission] = batch.consumed[command.submission]
+
+    def _call_tool(self, batch: Batch, command: CallTool) -> None:
+        """Begin a turn that is one call. Raises `LimitExceeded` where its arguments are too long to be kept."""
+        if self.stopping:
+            return
+        identity = f"call_{canonical.short_digest(command.submission)[:16]}"
+        parts, blobs = keep_parts((ToolCall(name=command.name, arguments=command.arguments, id=identity),))
+        accept = self._accept(command, command.at)
+        if not batch.take(command, CallAccepted(**msgspec.structs.asdict(accept), parts=parts)):
+            return
+        if command.submission not in batch.settled:
+            self.keep(batch, self.described, *blobs)
+            self._known.fresh.update({blob.digest: blob.data for blob in blobs})
+            self._give_route(batch)
 
     # ------------------------------------------------------------------------------------------------------------------ taking a session up
 
@@ -313,8 +330,8 @@ class Turns:
         if not self._known.rows:
             return True
         turn = batch.checkpoint.turn
-        if turn is not None and (turn.compacts or turn.compactions):
-            # What is being summarised doesn't change; steers come right behind the notes.
+        if turn is not None and (turn.compacts or turn.calls or turn.compactions):
+            # What is being summarised doesn't change; steers come right behind the notes. A call from outside has no model to tell.
             return True
         if turn is None or turn.ending or self._hooks.about(turn.id):
             # What the agent's own code is asked about now is not to change under it; steers come right after.
@@ -410,7 +427,7 @@ class Turns:
         turn = batch.draft.turn
         if turn.ending:
             return await self._end(batch, turn)
-        if self._hooks.has("stop"):
+        if self._hooks.has("stop") and not turn.calls:
             key = ("stop", turn.id, turn.step, turn.output)
             said = self._hooks.ask(
                 key, partial(self._hooks.stop, batch.checkpoint, self._known.context.answer_since(turn.began), self._said_in(turn))
@@ -479,7 +496,7 @@ class Turns:
         if self.given_route is not None:
             batch.apply(RouteGiven(route=self.given_route, at=batch.now))
 
-    def _accept(self, post: PostMessage | Compact, now: int) -> Accept:
+    def _accept(self, post: PostMessage | Compact | CallTool, now: int) -> Accept:
         return Accept(
             post=post,
             agent=self._agent.name,
@@ -629,7 +646,9 @@ class Turns:
             return
         judged: dict[str, Any] = {}
         if self._agent.policy.is_callable or self._hooks.has("before_tool", "permission"):
-            said = self._hooks.ask(("calls", turn.id, turn.answer), partial(self._calls.judge, batch.checkpoint, self._hooks))
+            said = self._hooks.ask(
+                ("calls", turn.id, turn.answer), partial(self._calls.judge, batch.checkpoint, self._hooks, self._known.ledger)
+            )
             if said is None:
                 return
             if said.fault is not None:

@@ -13,6 +13,7 @@ from ..core.commands import (
     AddNote,
     Answer,
     Archive,
+    CallTool,
     Command,
     Compact,
     Describe,
@@ -50,6 +51,7 @@ from ..core.entries import (
     Halted,
     MessageAdded,
     NoteAdded,
+    NotesWithdrawn,
     OperationEnded,
     OperationPlanned,
     OperationStarted,
@@ -66,6 +68,7 @@ from ..core.entries import (
     SessionChanged,
     SessionCreated,
     SubmissionRefused,
+    ToolCalled,
     TurnAborted,
     TurnCompleted,
     TurnEnded,
@@ -76,7 +79,8 @@ from ..core.errors import StoreCorrupt
 from ..core.evolve import is_archived
 from ..core.memory import MEMORY, STATE
 from ..core.memory import decode as decode_memory
-from ..core.messages import Text, ToolCallResponse, digest_of, measured, part_digest, visible
+from ..core.messages import Text, ToolCall, ToolCallResponse, digest_of, measured, part_digest, visible
+from ..core.phase import reviewing
 from ..core.records import MODEL_KINDS, RequestRecord
 from ..core.redaction import is_redacted
 from ..store.base import InboxRow
@@ -158,6 +162,10 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
                 yield f"the guidance {entry.once!r} of {entry.extension!r} is given once, and was given before"
             if entry.continues and (turn is None or (turn.continued and entry.extension) or turn.ending or not turn.completing):
                 yield "no turn could go on with it"
+            if entry.receipt and (turn is None or not turn.calls or not reviewing(turn) or turn.tools[0].receipt != entry.receipt):
+                yield "no call outside of the conversation just came to that"
+        case NotesWithdrawn() if turn is None or turn.answer or turn.notes != entry.notes:
+            yield "these are no notes that could be withdrawn"
         case ExtensionSet(dropped=True) if entry.key not in before.extensions.get(entry.extension, {}):
             yield f"{entry.extension!r} drops {entry.key!r}, which it doesn't keep"
         case ExtensionSet(dropped=False) if entry.extension == MEMORY and not redacted:
@@ -342,15 +350,25 @@ def _opened(turn: Turn, operation: Operation | None, entry: RequestOpened) -> It
 
 def companion(row: InboxRow, first: Entry) -> int:
     """The seq of the entry that tells the rest of what a submission said, 0 if ``first`` tells it all."""
-    if isinstance(first, TurnStarted) or (isinstance(first, RequestClosed) and first.decision in ("settle", "reply")):
+    if (isinstance(first, TurnStarted) and not isinstance(first, ToolCalled)) or (
+        isinstance(first, RequestClosed) and first.decision in ("settle", "reply")
+    ):
         return first.seq + 1
     return 0
 
 
-def consumption(row: InboxRow, first: Entry, second: Entry | None, added: Sequence[MessageAdded] = (), session_id: str = "") -> str:
+def consumption(
+    row: InboxRow,
+    first: Entry,
+    second: Entry | None,
+    added: Sequence[MessageAdded] = (),
+    notes: Sequence[str] = (),
+    session_id: str = "",
+) -> str:
     """What is wrong about a consumed submission of a session.
 
-    ``first`` is the entry that consumed it, ``second`` its `companion`, and ``added`` are the messages that it added.
+    ``first`` is the entry that consumed it, ``second`` its `companion`, ``added`` are the messages that it added and ``notes`` those that
+    came with it.
     """
     if isinstance(first, TurnStarted) and first.rejected:
         rejected = ids.rejected_digest(row.digest, row.actor)
@@ -363,7 +381,7 @@ def consumption(row: InboxRow, first: Entry, second: Entry | None, added: Sequen
         changed, asked = (first.submission, first.content), (first.by, first.digest)
         named = changed if row.kind == PostMessage.kind else asked
         return "" if named == (row.submission_id, row.digest) else f"entry {first.seq} changes another submission"
-    found = [*_commands(row, first, second, added, session_id)]
+    found = [*_commands(row, first, second, added, tuple(notes), session_id)]
     if not found:
         return f"entry {first.seq} doesn't consume it"
     if all(commands.digest(command) != row.digest for command in found):
@@ -371,7 +389,9 @@ def consumption(row: InboxRow, first: Entry, second: Entry | None, added: Sequen
     return ""
 
 
-def _commands(row: InboxRow, first: Entry, second: Entry | None, added: Sequence[MessageAdded], session_id: str) -> Iterator[Command]:
+def _commands(
+    row: InboxRow, first: Entry, second: Entry | None, added: Sequence[MessageAdded], notes: tuple[str, ...], session_id: str
+) -> Iterator[Command]:
     """What the submission may have said, to leave what the journal holds; nothing if the entries are not its own."""
     match row.kind:
         case PostMessage.kind:
@@ -390,6 +410,7 @@ def _commands(row: InboxRow, first: Entry, second: Entry | None, added: Sequence
                             turn=message.turn,
                             reply=message.reply,
                             source=message.source,
+                            notes=notes,
                         )
         case Interrupt.kind:
             if isinstance(second, TurnAborted | TurnEnding) and (second.interrupt, second.actor) == (row.submission_id, row.actor):
@@ -420,7 +441,7 @@ def _commands(row: InboxRow, first: Entry, second: Entry | None, added: Sequence
                 yield SelectRoute(route=first.route)
         case Describe.kind:
             if isinstance(first, SessionChanged) and (first.submission, first.actor) == (row.submission_id, row.actor):
-                yield Describe(title=first.title, labels=first.labels, metadata=first.metadata)
+                yield Describe(title=first.title, labels=first.labels, metadata=first.metadata, tools=first.tools)
         case RevokeGrant.kind:
             if isinstance(first, GrantGiven) and (first.submission, first.actor) == (row.submission_id, row.actor):
                 yield RevokeGrant(grant=first.grant)
@@ -439,6 +460,11 @@ def _commands(row: InboxRow, first: Entry, second: Entry | None, added: Sequence
         case RunCommand.kind:
             if isinstance(first, ExtensionCommand) and (first.submission, first.actor) == (row.submission_id, row.actor):
                 yield RunCommand(extension=first.extension, command=first.command, arguments=first.arguments)
+        case CallTool.kind:
+            if isinstance(first, ToolCalled) and (first.submission, first.author) == (row.submission_id, row.actor):
+                call = first.parts[0]
+                if isinstance(call, ToolCall):
+                    yield CallTool(name=call.name, arguments=call.arguments)
         case AddNote.kind:
             if isinstance(first, NoteAdded) and (first.submission, first.actor) == (row.submission_id, row.actor):
                 yield AddNote(text=first.text)

@@ -483,10 +483,13 @@ class SessionCheck:
             first = msgspec.structs.replace(first, parts=await self._whole(first.parts))
         if row.kind == commands.Interrupt.kind:
             second = await self._next(row.consumed_seq - 1, "turn_aborted", "turn_ending")
+        if isinstance(first, entries.ToolCalled):
+            first = msgspec.structs.replace(first, parts=await self._whole(first.parts))
         added = await self._added(first) if isinstance(first, entries.Rewritten) else []
-        told = [first.seq, *([second.seq] if second is not None else []), *(message.seq for message in added)]
+        notes = await self._notes_of(row, max(first.seq, second.seq if second is not None else 0)) if row.kind == PostMessage.kind else []
+        told = [first.seq, *([second.seq] if second is not None else []), *(item.seq for item in (*added, *notes))]
         if not any(seq in (self.left or {}) for seq in told):
-            problem = facts.consumption(row, first, second, added, self.row.session_id)
+            problem = facts.consumption(row, first, second, added, [note.text for note in notes], self.row.session_id)
             if problem:
                 return problem
         before = await self._entry(row.consumed_seq - 1)
@@ -509,6 +512,13 @@ class SessionCheck:
         while len(found) < laid.tail - laid.number and (entry := await self._entry(seq := seq + 1)) is not None:
             if isinstance(entry, entries.MessageAdded):
                 found.append(entry)
+        return found
+
+    async def _notes_of(self, row: InboxRow, seq: int) -> list[entries.NoteAdded]:
+        """The notes that came with a message, whose entry is at ``seq``."""
+        found: list[entries.NoteAdded] = []
+        while isinstance(entry := await self._entry(seq := seq + 1), entries.NoteAdded) and entry.submission == row.submission_id:
+            found.append(entry)
         return found
 
     async def _whole(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:

@@ -218,6 +218,7 @@ async def _content_problems(store: Store, head: Loaded, entries: Sequence[Entry]
         match entry:
             case TurnStarted():
                 wanted[entry.definition] = entry.seq
+                wanted |= {part.digest: entry.seq for part in getattr(entry, "parts", ()) if isinstance(part, StoredPart)}
             case OperationStarted(request=request) if request is not None:
                 wanted |= dict.fromkeys((request.instructions, request.tools, request.settings), entry.seq)
                 if request.additions:

@@ -37,6 +37,7 @@ def kind_of(commit: Commit) -> str:
     for kind, word in (
         ("recovered", "recovery"),
         ("turn_started", "start"),
+        ("tool_called", "start"),
         ("turn_completed", "end"),
         ("turn_aborted", "end"),
         ("turn_failed", "end"),

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 
 from ..agent import Agent
 from ..core import checkpoint as checkpoints
-from ..core.entries import TurnEnded, TurnFailed
+from ..core.entries import TurnEnded, TurnFailed, TurnStarted
 from ..core.ids import idempotency_key
 from ..core.journal import open_entry
 from ..core.messages import ToolCallResponse
@@ -227,8 +227,8 @@ async def _ending(store: Store, world: World) -> Ending:
     turns: dict[str, dict[str, int]] = {}
     for row in await store.sessions(SessionQuery(archived=True, limit=1000)):
         entries = [open_entry(item) for item in await read_entries(store, row.no)]
-        started = [entry for entry in entries if entry.kind == "turn_started"]
-        turns[row.session_id] = {f"t{entry.seq}": place for place, entry in enumerate(started)}
+        started = [entry for entry in entries if isinstance(entry, TurnStarted)]
+        turns[row.session_id] = {entry.turn: place for place, entry in enumerate(started)}
         outcomes: dict[str, tuple[Any, ...]] = {}
         transcript = await read_transcript(store, row.session_id)
         for entry in entries:

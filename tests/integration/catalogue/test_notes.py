@@ -9,12 +9,19 @@ import pytest
 
 from perdure import (
     Agent,
+    FunctionModel,
+    InvalidMessage,
+    Message,
+    ModelRequest,
     NoteAdded,
+    NotesWithdrawn,
+    ProviderRefused,
     Reply,
     SessionNotFound,
     StaleRequest,
     StoreBroken,
     SubmissionConflict,
+    Text,
     ToolCall,
     ToolContext,
     UsageError,
@@ -24,6 +31,7 @@ from perdure.testing import find_problems
 from perdure.testing.faults import Fault
 
 from ..interactive.acting import Place, Process, counting, eventually, transcript
+from .talking import sound
 from .test_archive import PLAIN, Charging
 
 
@@ -220,3 +228,94 @@ async def test_what_is_no_note_is_refused_and_touches_nothing(place: Place) -> N
             with pytest.raises(UsageError):
                 await process.sessions.note("s", wrong)  # type: ignore[arg-type]
         assert await process.everything() == before
+
+
+def raining(*, fails: bool) -> tuple[Agent, list[ModelRequest]]:
+    """An agent whose model refuses to speak of rain, or not."""
+    asked: list[ModelRequest] = []
+
+    def answer(request: ModelRequest) -> Reply:
+        asked.append(request)
+        if fails and "[note] it rains" in [message.text for message in request.messages]:
+            raise ProviderRefused("not that")
+        return Reply("ok")
+
+    return Agent("a", model=FunctionModel(answer)), asked
+
+
+async def test_notes_that_come_with_a_message_are_told_behind_it_and_stay(place: Place) -> None:
+    agent, asked = raining(fails=False)
+    async with place.process() as process:
+        async with process.session("s", agent) as session:
+            sent = await session.send("hello", submission="m1", notes=["it rains", "it is late"], actor="ann")
+            assert not sent.duplicate
+            await eventually(lambda: process.sessions.result("s", "m1"))
+            assert (await session.send("hello", submission="m1", notes=["it rains", "it is late"], actor="ann")).duplicate
+            with pytest.raises(SubmissionConflict):
+                await session.send("hello", submission="m1", notes=["it snows"], actor="ann")
+        assert await notes(process) == [("it rains", "m1", "ann"), ("it is late", "m1", "ann")]
+    async with place.process() as process:
+        await process.run(agent, "and now?", session="s", submission="m2")
+        told = ["hello", "[note] it rains", "[note] it is late", "ok", "and now?"]
+        assert [message.text for message in asked[-1].messages] == told
+        assert await transcript(process) == [("user", "hello"), ("assistant", "ok"), ("user", "and now?"), ("assistant", "ok")]
+        await sound(process)
+
+
+@pytest.mark.spec("D-026")
+async def test_a_note_that_came_with_a_message_that_failed_before_any_output_is_told_to_nobody_after_that(place: Place) -> None:
+    agent, asked = raining(fails=True)
+    async with place.process() as process:
+        async with process.session("s", agent) as session:
+            await session.send("hello", submission="m1", notes=["it rains"])
+            await eventually(lambda: process.sessions.result("s", "m1"))
+        # then the commit that ends the turn withdraws it
+        result = await process.sessions.result("s", "m1")
+        assert result is not None
+        assert (result.status, asked[-1].messages[-1].text) == ("failed", "[note] it rains")
+        entries = await process.sessions.entries("s")
+        assert [entry.kind for entry in entries[-3:]] == ["operation_ended", "notes_withdrawn", "turn_failed"]
+        [added] = [entry for entry in entries if isinstance(entry, NoteAdded)]
+        assert entries[-2] == NotesWithdrawn(seq=entries[-2].seq, number=1, at=entries[-2].at, notes=(added.seq,))
+        # and here, in a branch, and after a restart the model hears nothing of it
+        await process.run(agent, "and now?", session="s", submission="m2")
+        assert [message.text for message in asked[-1].messages] == ["hello", "and now?"]
+    async with place.process() as process:
+        await process.run(agent, "still there?", session="s", submission="m3")
+        assert [message.text for message in asked[-1].messages] == ["hello", "and now?", "ok", "still there?"]
+        for cut, told in ((1, ["hello"]), (3, ["hello", "and now?", "ok"])):
+            fork = await process.sessions.fork("s", at=cut)
+            await process.run(agent, "here", session=fork.session_id, submission="m1")
+            assert [message.text for message in asked[-1].messages] == [*told, "here"]
+        await process.sessions.rewrite("s", (2, 3), [Message(role="assistant", parts=(Text("fine"),))])
+        await process.run(agent, "again", session="s", submission="m4")
+        assert [message.text for message in asked[-1].messages][:3] == ["hello", "and now?", "fine"]
+        await sound(process)
+
+
+async def test_a_note_stays_where_the_model_said_something_or_nobody_failed(place: Place) -> None:
+    def answer(request: ModelRequest) -> Reply:
+        if request.messages[-1].role == "tool":
+            raise ProviderRefused("not that")
+        return Reply(tool_calls=[ToolCall(name="look", arguments={}, id=f"c{len(request.messages)}")])
+
+    @tool(effect="pure")
+    async def look() -> str:
+        """Look."""
+        return "nothing"
+
+    agent = Agent("a", model=FunctionModel(answer), tools=[look])
+    async with place.process() as process:
+        async with process.session("s", agent) as session:
+            await session.send("hello", submission="m1", notes=["it rains"])
+            await eventually(lambda: process.sessions.result("s", "m1"))
+        assert "notes_withdrawn" not in [entry.kind for entry in await process.sessions.entries("s")]
+        await sound(process)
+
+
+async def test_notes_that_can_not_be_kept_keep_their_message_out_too(place: Place) -> None:
+    async with place.process() as process:
+        for wrong in ("text", [""], ["x" * 40_000], [1], ["n"] * 17, None):
+            with pytest.raises(InvalidMessage):
+                await process.sessions.send("s", "hello", notes=wrong)  # type: ignore[arg-type]
+        assert await process.sessions.list() == []

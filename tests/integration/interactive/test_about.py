@@ -294,6 +294,9 @@ ARGUMENTS: dict[str, Any] = {
     "blob": perdure.file(b"mine").blob,
     "messages": [{"role": "user", "content": "hello"}],
     "source": "openai",
+    "agent": perdure.Agent("a", model=perdure.ScriptedModel([])),
+    "name": "x",
+    "tools": perdure.ToolPolicy(),
 }
 
 

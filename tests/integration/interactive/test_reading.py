@@ -124,7 +124,7 @@ async def test_the_catalogue_is_read_without_what_the_checkpoint_needs(disk: Pla
         # What stands in the checkpoint alone is not known any more, and said to be so.
         info = await process.sessions.info("s")
         assert "can't be read" in info.problem
-        known = msgspec.structs.replace(before, identity=None, metadata=None, route=None, problem=info.problem)
+        known = msgspec.structs.replace(before, identity=None, metadata=None, tools=None, route=None, problem=info.problem)
         assert info == known
         assert await process.sessions.list(owner="acme") == [known]
         with pytest.raises(perdure.StoreCorrupt):

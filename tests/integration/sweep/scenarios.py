@@ -18,12 +18,15 @@ from perdure import (
     Continue,
     Done,
     EffectUncertain,
+    Fenced,
     HookContext,
     Limits,
     Message,
     Middleware,
     ModelRequest,
     NotDone,
+    NothingChanged,
+    ProviderRefused,
     ProviderUnavailable,
     Reject,
     Replace,
@@ -31,6 +34,7 @@ from perdure import (
     Rewrite,
     Router,
     SessionArchived,
+    SessionHalted,
     SessionMemory,
     SessionNotFound,
     Text,
@@ -38,15 +42,18 @@ from perdure import (
     ToolCallResponse,
     ToolContext,
     ToolError,
+    ToolPolicy,
     TurnEnding,
     Unknown,
     Usage,
+    image,
     tool,
 )
-from perdure.core.messages import Private
+from perdure.core.messages import Private, media_of
 from perdure.testing import Ending, Life, Loss, Scenario, World
 from perdure.testing.sweep import unknown_is_told
 
+from ..media.pictures import big_png
 from . import team_scenarios
 
 USAGE = Usage(input_tokens=100, output_tokens=7, cache_read_tokens=3)
@@ -1238,6 +1245,169 @@ def interrupted_while_remembering() -> Scenario:
     return Scenario(name="interrupted while remembering", agent=agent, script=one_question, actors={"person": stops})
 
 
+# ------------------------------------------------------------------------------------------------ what the catalogue adds
+
+
+def called_from_outside(effect: str, *, approve: bool = False) -> Scenario:
+    """A tool is called outside of the conversation, between two turns; the model says what it was told of that."""
+    make = {"external": (charging, "charge", "cents"), "idempotent": (putting, "put", "value")}[effect]
+
+    def agent(world: World) -> Agent:
+        steps = [says("One."), lambda request: says(notes_in(request))]
+        return Agent("a", model=world.model(steps), tools=[make[0](world)], approve=[make[1]] if approve else ())
+
+    async def script(life: Life) -> None:
+        await life.run("one", submission="m1")
+        outcome = await life.runtime.sessions.call_tool("s", life.agent, make[1], {make[2]: 5}, submission="o1", actor="ann")
+        assert outcome.status in ("succeeded", "uncertain")
+        await life.run("two", submission="m2")
+
+    async def person(life: Life) -> None:
+        await life.answer("approve", submission="answer-1")
+
+    def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> Ending:
+        if not any(loss.effects for loss in losses):
+            return undisturbed
+        session = undisturbed.sessions["s"]
+        told = session.transcript[-1][1][0].content.replace("Result: charged 5", f"Error: {UNKNOWN}")
+        outcomes = session.outcomes | {"m2": (session.outcomes["m2"][0], told, *session.outcomes["m2"][2:])}
+        transcript = (*session.transcript[:-1], ("assistant", (Text(told),)))
+        ending = undisturbed.change("s", replace(session, transcript=transcript, outcomes=outcomes))
+        return replace(ending, optional=undisturbed.effects)
+
+    name = f"{effect} tool called from outside" + (", approved" if approve else "")
+    return Scenario(name=name, agent=agent, script=script, expect=expect, actors={"person": person} if approve else {})
+
+
+def asked_from_outside() -> Scenario:
+    """Of a call from outside that was cut off a person is asked; they say what it came to, and that is what the model is told."""
+
+    def agent(world: World) -> Agent:
+        steps = [says("One."), lambda request: says(notes_in(request))]
+        return Agent("a", model=world.model(steps), tools=[charging(world, on_uncertain="ask")])
+
+    async def script(life: Life) -> None:
+        await life.run("one", submission="m1")
+        outcome = await life.runtime.sessions.call_tool("s", life.agent, "charge", {"cents": 5}, submission="o1")
+        assert (outcome.status, outcome.result) == ("succeeded", "charged 5")
+        await life.run("two", submission="m2")
+
+    async def person(life: Life) -> None:
+        await life.answer("settle", submission="answer-1", kind="uncertain", result="charged 5")
+
+    return Scenario(
+        name="external tool called from outside, asked about",
+        agent=agent,
+        script=script,
+        actors={"person": person},
+        expect=optional_effects,
+    )
+
+
+def restricted() -> Scenario:
+    """A session loses a tool and a branch gets another policy; each keeps to its own, wherever its process dies."""
+
+    def agent(world: World) -> Agent:
+        def asks_for_both(request: ModelRequest) -> Reply:
+            return asks(call("charge", cents=1), call("look", place="x"), text=" ".join(spec.name for spec in request.tools))
+
+        steps = [says("One."), asks_for_both, says("So it is.")]
+        return Agent("a", model=world.model(steps), tools=[charging(world), looking(world)])
+
+    async def script(life: Life) -> None:
+        sessions = life.runtime.sessions
+        await life.run("one", submission="m1")
+        await sessions.restrict("s", ToolPolicy(never=("charge",)), submission="restrict-1")
+        await sessions.fork("s", session_id="f", tools=ToolPolicy(only=("charge",)))
+        await life.run("two", submission="m2")
+        await life.run("two", submission="m2", session="f")
+
+    return Scenario(name="tools of a session and of its branch", agent=agent, script=script)
+
+
+def halted() -> Scenario:
+    """An operator stops a session in mid-turn, looks, and lets it go on."""
+
+    def agent(world: World) -> Agent:
+        @tool(effect="idempotent")
+        async def wait(ctx: ToolContext) -> str:
+            world.reached("working")
+            await world.until("let go")
+            return "waited"
+
+        return Agent("a", model=world.model([asks(call("wait")), says("Done.")]), tools=[wait])
+
+    async def script(life: Life) -> None:
+        with suppress(SessionHalted, Fenced):
+            await life.run("one", submission="m1")
+
+        async def let_go() -> bool:
+            return (await life.runtime.sessions.info("s")).status != "halted" and "let go" in life.world.memory
+
+        await life.watch(let_go)
+        life.world.reached("let go")
+        result = await life.run("one", submission="m1")
+        assert result.output == "Done."
+
+    async def operator(life: Life) -> None:
+        sessions = life.runtime.sessions
+        if await life.until_stored("operation_started", count=2):
+            if "let go" not in life.world.memory:
+                with suppress(SessionHalted):
+                    await sessions.halt("s", reason="somebody has to look", actor="ann")
+            with suppress(NothingChanged):
+                await sessions.repair("s", reason="nothing is wrong", actor="ann")
+        life.world.memory["let go"] = True
+        life.world.reached("let go")
+
+    return Scenario(name="halted in mid-turn, and let go", agent=agent, script=script, actors={"operator": operator})
+
+
+def pictured() -> Scenario:
+    """A picture comes with a message, another with a tool's result: both are there for good with the commit that names them."""
+
+    def agent(world: World) -> Agent:
+        @tool(effect="idempotent")
+        async def draw(ctx: ToolContext, color: int) -> Any:
+            await world.act(ctx, "draw", color, effect="idempotent")
+            return ["drawn", image(big_png(70_000, color), name="drawn.png")]
+
+        def looks(request: ModelRequest) -> Reply:
+            return says(" ".join(str(len(data)) for _, data in sorted(request.content.items())))
+
+        return Agent("a", model=world.model([asks(call("draw", color=7)), looks]), tools=[draw])
+
+    async def script(life: Life) -> None:
+        await life.runtime.run(life.agent, ["What is this?", image(big_png(90_000, 3), name="cat.png")], session="s", submission="m1")
+        for message in await life.runtime.sessions.history("s"):
+            for part in message.parts:
+                for blob in media_of(part):
+                    assert len(await life.runtime.sessions.content("s", blob)) == blob.size
+
+    return Scenario(name="pictures in a message and in a result", agent=agent, script=script)
+
+
+def noted_and_failed() -> Scenario:
+    """Notes that come with a message whose turn fails before the model said anything are told to nobody after that."""
+
+    def agent(world: World) -> Agent:
+        def play(request: ModelRequest) -> Reply:
+            if request.messages[-1].text.startswith("[note] it rains"):
+                raise ProviderRefused("not that")
+            return says(f"I was told: {notes_in(request)}.")
+
+        return Agent("a", model=world.model([play, play]))
+
+    async def script(life: Life) -> None:
+        async with life.runtime.session("s", life.agent) as session:
+            await session.send("one", submission="m1", notes=["it is late", "it rains"])
+            await life.settled("m1")
+            await session.send("two", submission="m2", notes=["it snows"])
+            await life.settled("m1", "m2")
+
+    return Scenario(name="notes of a message that failed", agent=agent, script=script)
+
+
 ALL: tuple[Callable[[], Scenario], ...] = (
     plain,
     lambda: three_steps("external"),
@@ -1303,4 +1473,12 @@ ALL: tuple[Callable[[], Scenario], ...] = (
     remembers_nothing,
     interrupted_while_remembering,
     *team_scenarios.ALL,
+    lambda: called_from_outside("external"),
+    lambda: called_from_outside("idempotent"),
+    lambda: called_from_outside("external", approve=True),
+    asked_from_outside,
+    restricted,
+    halted,
+    pictured,
+    noted_and_failed,
 )

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from perdure.core import entries, ids
 from perdure.core.checkpoint import Checkpoint, Operation
-from perdure.core.commands import Answer, Archive, Compact, Halt, PostMessage, ReportOutcome, ReportResult
+from perdure.core.commands import Answer, Archive, CallTool, Compact, Halt, PostMessage, ReportOutcome, ReportResult
 from perdure.core.decider import decide
 from perdure.core.draft import Draft
 from perdure.core.entries import Entry, OperationEnded, SessionCreated
@@ -20,6 +20,7 @@ from perdure.core.records import Failure, Limits, Plan, RequestRecord
 from perdure.core.reports import (
     Accept,
     AttemptEnded,
+    CallAccepted,
     CallsPlanned,
     Claimed,
     CompactionAccepted,
@@ -104,10 +105,26 @@ class Story:
         deliver: Any = "turn",
         limits: Limits | None = None,
         submission: str = "m1",
+        notes: tuple[str, ...] = (),
         **facts: Any,
     ) -> list[Entry]:
-        post = PostMessage(parts=(Text(content=text),), deliver=deliver, submission=submission)
+        post = PostMessage(parts=(Text(content=text),), deliver=deliver, submission=submission, notes=notes)
         return self.do(Accept(post=post, agent="support", definition="d1", limits=limits or Limits(), at=self.now(), **facts))
+
+    def called(
+        self, asked: ToolCall | None = None, *, submission: str = "o1", holds: Any = (), limits: Limits | None = None
+    ) -> CallAccepted:
+        """Somebody has a tool called outside of the conversation."""
+        asked = asked or call()
+        return CallAccepted(
+            post=CallTool(name=asked.name, arguments=asked.arguments, submission=submission, actor="ann"),
+            agent="support",
+            definition="d1",
+            limits=limits or Limits(),
+            holds=holds,
+            parts=(asked,),
+            at=self.now(),
+        )
 
     def compacts(self, submission: str = "c1") -> list[Entry]:
         post = Compact(submission=submission)
@@ -487,6 +504,14 @@ def finished() -> Story:
     return story
 
 
+def outside(effect: Any = "external", *, holds: Any = (), **facts: Any) -> Story:
+    """One call that somebody wants outside of the conversation runs, or waits for approval."""
+    story = Story()
+    story.do(story.called(holds=holds))
+    story.plans(planned(call(), effect, **facts))
+    return story
+
+
 def reviewed(*calls: PlannedCall) -> Story:
     """Every call has its result, and the agent's own code has not seen them."""
     story = Story()
@@ -574,6 +599,9 @@ def line(entry: Entry) -> str:
             rest = ",".join(str(row.seq) for row in entry.rows)
         case entries.NoteAdded():
             rest = entry.operation or entry.extension
+            rest += f" ← {entry.receipt}" if entry.receipt else ""
+        case entries.NotesWithdrawn():
+            rest = ",".join(map(str, entry.notes))
         case entries.ChildEnded():
             rest = f"{entry.operation} {entry.outcome}"
         case entries.PassedOn():

@@ -183,7 +183,15 @@ class Driver:
             post = PostMessage(parts=(Text(content="no"),), submission=f"m{self.turns_begun}")
             s.do(Reject(post=post, agent="a", definition="d1", holds=holds, reason="no", extension="guard", at=s.now()))
             return
-        self.story.says(holds=holds, limits=limits, deliver=("turn", "queue", "steer")[pick(3)], submission=f"m{self.turns_begun}")
+        if pick(7) == 0:
+            self.calls += 1
+            asked = call(f"c{self.calls}", ("refund", "look")[pick(2)], n=pick(3))
+            s.do(s.called(asked, holds=holds, limits=limits, submission=f"m{self.turns_begun}"))
+            return
+        notes = ("it rains", "it's late")[: pick(3)]
+        self.story.says(
+            notes=notes, holds=holds, limits=limits, deliver=("turn", "queue", "steer")[pick(3)], submission=f"m{self.turns_begun}"
+        )
 
     def others(self, pick: _Numbers) -> bool:
         """What other sessions, and the time, do to one that waits for them. False: nothing."""
@@ -547,6 +555,8 @@ def test_an_open_approval_holds_its_batch_and_a_model_never_runs_beside_its_tool
         assert not alone or len(due(driver.story.checkpoint)) == 1
 
 
+# Nobody takes a halted session up.
+@example([1389158, 134, 97])
 @bounded
 @given(choices)
 def test_the_phase_is_always_one_of_six_and_a_claim_leaves_nothing_of_an_older_fence_running(numbers: list[int]) -> None:
@@ -556,7 +566,7 @@ def test_the_phase_is_always_one_of_six_and_a_claim_leaves_nothing_of_an_older_f
     s = driver.story
     s.do(s.claim())
     assert phase(s.checkpoint) in PHASES
-    assert all(item.status == "unknown" for item in due(s.checkpoint))
+    assert s.phase == "halted" or all(item.status == "unknown" for item in due(s.checkpoint))
 
 
 @example([2822, 578869])

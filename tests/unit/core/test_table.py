@@ -53,6 +53,7 @@ from perdure.core.reports import (
     Accept,
     AttemptEnded,
     BeginStep,
+    CallAccepted,
     CallsPlanned,
     ChangeQueue,
     Claimed,
@@ -96,6 +97,42 @@ from perdure.core.transcript import EMPTY, Transcript, chained
 def reject(s: Story) -> Reject:
     post = PostMessage(parts=(Text(content="more"),), submission="m2", actor="ann")
     return Reject(post=post, agent="support", definition="d1", reason="no", extension="guard", at=s.now())
+
+
+def called(s: Story) -> CallAccepted:
+    return s.called()
+
+
+def begun(s: Story, **facts: Any) -> Story:
+    s.do(s.called(**facts))
+    return s
+
+
+def outside_told() -> Story:
+    """A call from outside came to its end, and its turn has not."""
+    s = story.outside()
+    s.tool_ends("s2.0.0")
+    return s
+
+
+def outside_reviewed() -> Story:
+    s = story.outside(holds=("results",))
+    s.tool_ends("s2.0.0")
+    return s
+
+
+def noted_message(s: Story) -> Accept:
+    post = PostMessage(parts=(Text(content="more"),), submission="m2", actor="ann", notes=("it rains", "it's late"))
+    return Accept(post=post, agent="support", definition="d1", limits=Limits(), at=s.now())
+
+
+def with_notes(*, answered: bool = False) -> Story:
+    s = Story()
+    s.says(notes=("it rains", "it's late"))
+    if answered:
+        s.steps()
+        s.model_ends(Text(content="hi"))
+    return s
 
 
 def extend(s: Story) -> Extend:
@@ -989,6 +1026,41 @@ cell(Claimed, "completing", "an extension's work is lost", with_step(story.compl
 cell(Claimed, "model", "an extension's work may be repeated", with_step(story.before_model, "idempotent"), claim(),
      ["operation_ended t2.0/e cancelled… (restart)", "recovered t2 fence 2 t2.0/e#1=cancelled"])
 
+cell(CallAccepted, "idle", "a turn that is one call", story.idle, called, ["tool_called s2"])
+for situation in ("model", "tools", "waiting", "completing"):
+    cell(CallAccepted, situation, "a turn is running", getattr(story, situation), called, Refusal(SessionBusy))
+cell(CallsPlanned, "tools", "from outside, it starts at once", lambda: begun(story.idle()), plan(), ["operation_started s2.0.0#1"])
+cell(CallsPlanned, "tools", "from outside, a person is asked first", lambda: begun(story.idle()), plan(planned(call(), verdict="ask")),
+     ["operation_planned s2.0.0 refund", "request_opened approval s2.0.0"])
+cell(CallsPlanned, "tools", "from outside, beyond the limit", lambda: begun(story.idle(), limits=Limits(tool_calls=0)), plan(),
+     ["operation_planned s2.0.0 refund",
+      "operation_ended s2.0.0#0 cancelled (limit) !\"not executed: the turn's limit of tool calls is reached\"",
+      "note_added s2.0.0 ← 4", "turn_limited s2 tool_calls"])
+cell(AttemptEnded, "tools", "from outside, the model is told", story.outside, lambda s: s.tool_report("s2.0.0"),
+     ["operation_ended s2.0.0#1 succeeded 'done'", "note_added s2.0.0 ← 4"])
+cell(AttemptEnded, "tools", "from outside, the agent's own code sees it first", lambda: story.outside(holds=("results",)),
+     lambda s: s.tool_report("s2.0.0"), ["operation_ended s2.0.0#1 succeeded 'done'"])
+cell(ResultsReviewed, "tools", "from outside, replaced", outside_reviewed,
+     lambda s: ResultsReviewed(replaced={"s2.0.0": s.response("s2.0.0", "better")}, at=s.now()), ["note_added s2.0.0 ← 4"])
+cell(Interrupt, "tools", "from outside, an external call is uncertain", story.outside, interrupt(),
+     [f"operation_ended s2.0.0#1 uncertain (interrupted) !{UNKNOWN!r}", "note_added s2.0.0 ← 4", "turn_aborted s2"])
+cell(Interrupt, "tools", "from outside, before it was planned", lambda: begun(story.idle()), interrupt(),
+     ["operation_planned s2.0.0 refund", f"operation_ended s2.0.0#0 cancelled (interrupted) !{NOT_EXECUTED!r}", "note_added s2.0.0 ← 4",
+      "turn_aborted s2"])
+cell(Claimed, "tools", "from outside, an external call is lost", story.outside, claim(),
+     [f"operation_ended s2.0.0#1 uncertain (restart) !{story.AFTER_RESTART!r}", "note_added s2.0.0 ← 4",
+      "recovered s2 fence 2 s2.0.0#1=uncertain"])
+cell(Claimed, "tools", "from outside, another goes on", lambda: story.outside("idempotent"), claim(),
+     ["operation_ended s2.0.0#1 cancelled… (restart)", "recovered s2 fence 2 s2.0.0#1=cancelled"])
+cell(Accept, "completing", "from outside, no model reads a steer", outside_told, accept("steer"), NOTHING)
+cell(Continue, "completing", "from outside, no model goes on", outside_told, go_on, NOTHING)
+cell(Finish, "completing", "from outside, it is over", outside_told, finish, ["turn_completed s2"])
+cell(Accept, "idle", "with notes", story.idle, noted_message, ["turn_started t2", "message user turn", "note_added", "note_added"])
+cell(Fail, "model", "notes are withdrawn if nothing was said", with_notes, fail,
+     ["notes_withdrawn 4,5", FAILED])
+cell(Fail, "completing", "notes stay with what was said", lambda: with_notes(answered=True), fail, [FAILED])
+cell(Interrupt, "model", "notes stay with their message", with_notes, interrupt(), ["turn_aborted t2"])
+
 cell(Reject, "idle", "a turn that says nothing", story.idle, reject, ["turn_started t2", "turn_aborted t2"])
 for situation in ("model", "tools", "waiting", "completing"):
     cell(Reject, situation, "it begins no turn", getattr(story, situation), reject, IMPOSSIBLE)
@@ -1027,6 +1099,7 @@ cell(EndTurn, "completing", "the end that was decided", story.ending, end, ["tur
 cell(EndTurn, "completing", "another end was decided", story.ending,
      lambda s: EndTurn(ending=replace(decided(s), seq=3), at=s.now()), NOTHING)
 for command, when in {
+    CallAccepted: called,
     Reject: reject, Extend: extend, CommandDone: command_done, BeginStep: begin_step, StopTurn: stop_turn, ResultsReviewed: results,
     Continue: go_on, EndTurn: end,
     Accept: accept("steer"), Interrupt: interrupt(), Answer: answer(), SelectRoute: select, RevokeGrant: revoke, AddNote: note,

@@ -12,10 +12,18 @@ from ..errors import LimitExceeded
 def describe(draft: Draft, command: Describe) -> None:
     now = draft.checkpoint
     labels = now.labels if command.labels is None else command.labels
-    size = about_size(now.identity, labels, now.title if command.title is None else command.title)
+    tools = now.tools if command.tools is None else command.tools
+    size = about_size(now.identity, labels, now.title if command.title is None else command.title, tools)
     if size > ABOUT_LIMIT:
-        raise LimitExceeded(f"title, labels and identity would have {size} bytes", hint=f"at most {ABOUT_LIMIT} together", limit="about")
+        raise LimitExceeded(
+            f"title, labels, identity and tool policy would have {size} bytes", hint=f"at most {ABOUT_LIMIT} together", limit="about"
+        )
     changed = SessionChanged(
-        title=command.title, labels=command.labels, metadata=command.metadata, submission=command.submission, actor=command.actor
+        title=command.title,
+        labels=command.labels,
+        metadata=command.metadata,
+        tools=command.tools,
+        submission=command.submission,
+        actor=command.actor,
     )
     draft.write(changed, command.at)

@@ -1,4 +1,4 @@
-"""The tool calls of a step: planned together, asked about, started."""
+"""The tool calls of a step, or one from outside: planned together, asked about, started."""
 
 from __future__ import annotations
 
@@ -6,13 +6,30 @@ from msgspec.structs import replace
 
 from ..checkpoint import CALLS_LIMIT, Operation
 from ..draft import Draft
-from ..entries import AnswerRequested, ApprovalRequested, OperationPlanned, TurnLimited
+from ..entries import AnswerRequested, ApprovalRequested, OperationPlanned, ToolCalled, TurnLimited
 from ..ids import approval_id, request_id
 from ..phase import startable
 from ..records import Failure
-from ..reports import CallsPlanned, Guarded, PlannedCall, StartTools
+from ..reports import CallAccepted, CallsPlanned, Guarded, PlannedCall, StartTools
 from .children import begin_call
 from .endings import drop_calls, end_call, end_turn, error_response, finish_batch, tell_results
+
+
+def call_from_outside(draft: Draft, command: CallAccepted) -> None:
+    """A turn without a model: one call, with everything that is true of a model's."""
+    asked = command.post
+    called = ToolCalled(
+        submission=asked.submission,
+        agent=command.agent,
+        definition=command.definition,
+        route=command.route,
+        limits=command.limits,
+        archive=command.archive,
+        author=asked.actor,
+        holds=command.holds,
+        parts=command.parts,
+    )
+    draft.write(called, command.at)
 
 
 def plan_calls(draft: Draft, command: CallsPlanned) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
+from .. import canonical
 from ..checkpoint import Operation
 from ..commands import Answer, ReportResult
 from ..draft import Draft
 from ..entries import (
     EffectSettled,
     MessageAdded,
+    NoteAdded,
+    NotesWithdrawn,
     OperationEnded,
     OperationPlanned,
     RequestClosed,
@@ -121,11 +124,20 @@ def finish_batch(draft: Draft, at: int) -> None:
 
 
 def tell_results(draft: Draft, at: int, replaced: Mapping[str, tuple[Part, ...]] = _NOTHING) -> None:
-    """The one tool message of a step, in call order. ``replaced`` is what the model reads instead of some results, by operation."""
+    """The one tool message of a step, in call order. ``replaced`` is what the model reads instead of some results, by operation.
+
+    Of a call outside of the conversation a note tells, and its turn has nothing more to do.
+    """
     if not reviewing(draft.turn):
         return
     close_steps(draft, at)
     tools = draft.turn.tools
+    if draft.turn.calls:
+        [item] = tools
+        instead = replaced.get(item.id, ())
+        digest = canonical.short_digest(item.id, part_digest(instead[0]) if instead else item.response)
+        draft.write(NoteAdded(text="", digest=digest, operation=item.id, receipt=item.receipt, parts=instead), at)
+        return
     parts = [part for item in tools for part in replaced.get(item.id, ())]
     responses = tuple(ResponseReference(id=item.plan.call, receipt=item.receipt, replaced=item.id in replaced) for item in tools)
     digest = digest_of("tool", (part_digest(replaced[item.id][0]) if item.id in replaced else item.response for item in tools))
@@ -256,6 +268,8 @@ def end_turn(draft: Draft, ending: type[TurnEnded], at: int, *, unheard: bool = 
     if "end" in turn.holds and not turn.ending and not unheard:
         draft.write(TurnEnding(turn=turn.id, outcome=OUTCOMES[ending], **facts), at)
         return
+    if ending is TurnFailed and turn.notes and not turn.answer:
+        draft.write(NotesWithdrawn(notes=turn.notes), at)
     ended = ending(turn=turn.id, submission=turn.submission, steps=turn.step, tool_calls=turn.tool_calls, usage=turn.usage, **facts)
     draft.write(ended, at)
 

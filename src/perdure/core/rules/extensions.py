@@ -92,8 +92,8 @@ def stop_turn(draft: Draft, command: StopTurn) -> None:
 
 
 def go_on(draft: Draft, command: Continue) -> None:
-    """Once in a turn, and not when its end is decided."""
-    if not draft.turn.continued and not draft.turn.ending:
+    """Once in a turn with a model, and not when its end is decided."""
+    if not draft.turn.continued and not draft.turn.ending and not draft.turn.calls:
         close_steps(draft, command.at)
         draft.write(NoteAdded(text=command.prompt, extension=command.extension, continues=True), command.at)
 

@@ -45,8 +45,8 @@ def begin_turn(draft: Draft, command: Accept, *, rejected: str = "") -> None:
         route=command.route,
         limits=command.limits,
         archive=command.archive,
-        author=post.actor if isinstance(post, Compact) else post.author or post.actor,
-        source=None if isinstance(post, Compact) else post.source,
+        author=(post.author or post.actor) if isinstance(post, PostMessage) else post.actor,
+        source=post.source if isinstance(post, PostMessage) else None,
         compacts=isinstance(post, Compact),
         holds=command.holds,
         rejected=rejected,
@@ -70,7 +70,8 @@ def steer(draft: Draft, command: Accept) -> None:
     if turn.candidate is not None:
         # It comes right behind the answer, which has its place.
         return
-    if not turn.compacts and not turn.compactions and not turn.ending and (running is None or running.status != "started"):
+    busy = turn.compacts or turn.calls or turn.compactions or turn.ending
+    if not busy and (running is None or running.status != "started"):
         _user_message(draft, post, "steer", command.at)
 
 
@@ -92,6 +93,8 @@ def _user_message(draft: Draft, post: PostMessage, deliver: str, at: int) -> Non
         source=post.source,
     )
     draft.write(message, at)
+    for note in post.notes:
+        draft.write(NoteAdded(text=note, submission=post.submission, actor=post.actor), at)
 
 
 def prepare_step(draft: Draft, command: StepPrepared) -> None:
