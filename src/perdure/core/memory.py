@@ -14,7 +14,7 @@ import msgspec
 
 from . import canonical
 from .errors import NotCanonical, StoreCorrupt
-from .messages import Message, Part, Text, ToolCall, ToolCallResponse
+from .messages import Message, Part, StoredPart, ToolCall, ToolCallResponse, text_of
 
 __all__ = [
     "CATEGORIES",
@@ -141,7 +141,9 @@ def decode(value: Any) -> MemoryState:
 def learn(before: Remembered, parts: Sequence[Part], *, upto: int, base: int, tokens: int) -> Learned:
     """What a session remembers once an extraction of the messages before ``upto`` said this. Output that can't be used is passed over."""
     state = msgspec.structs.replace(before.state, upto=upto, base=base, tokens=tokens, extractions=before.state.extractions + 1)
-    found = facts_in("".join(part.content for part in parts if isinstance(part, Text)), state.extractions)
+    found: tuple[Fact, ...] | str = "output_too_long"
+    if not any(isinstance(part, StoredPart) and not part.call and not part.private for part in parts):
+        found = facts_in(text_of(parts), state.extractions)
     if isinstance(found, str):
         return Learned(state=state, problem=found)
     kept = pruned(merged(state.entries, found), before.limit)
