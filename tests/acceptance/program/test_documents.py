@@ -75,6 +75,17 @@ def test_the_page_about_middleware_runs_and_prints_what_it_says_and_is_the_examp
     assert shown in example
 
 
+def test_the_page_about_memory_runs_and_prints_what_it_says(tmp_path: Path) -> None:
+    [code] = [text for title, blocks in sections("docs/memory.md").items() for language, text in blocks if "Memory:" in title]
+    assert python(tmp_path, "snippet.py", code).splitlines() == EXPECTED.findall(code)
+
+
+def test_the_example_that_searches_by_meaning_finds_what_another_session_said(tmp_path: Path) -> None:
+    pytest.importorskip("wordllama", reason="pip install wordllama")
+    printed = python(tmp_path, "meaning.py", (ROOT / "examples" / "meaning_memory.py").read_text())
+    assert printed.splitlines() == ["- Ann is allergic to peanuts.", "I see."]
+
+
 def commands(document: str) -> list[list[str]]:
     """Every command line of ours in a document's blocks, in order."""
     lines = [line for blocks in sections(document).values() for language, text in blocks if not language for line in text.splitlines()]
