@@ -80,6 +80,8 @@ RECORDS: tuple[type[msgspec.Struct], ...] = (
     messages.Source,
     usage.Usage,
     usage.Cost,
+    records.Amounts,
+    records.Reached,
     usage.Totals,
 )
 """The values that stand inside entries."""
@@ -96,6 +98,7 @@ COMMANDS: tuple[type[commands.Command], ...] = (
     commands.Describe,
     commands.RevokeGrant,
     commands.Compact,
+    commands.Resume,
     commands.EditMessage,
     commands.Withdraw,
     commands.AddNote,

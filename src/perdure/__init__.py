@@ -7,6 +7,7 @@ from .agent.middleware import Continue, HookContext, Middleware, Reject, Replace
 from .core.checkpoint import Checkpoint, Grant, Operation, Turn
 from .core.commands import Deliver
 from .core.entries import (
+    AllowanceGranted,
     AnswerRequested,
     ApprovalRequested,
     Archived,
@@ -118,8 +119,8 @@ from .core.errors import (
 from .core.media import Media
 from .core.messages import Blob, Message, Part, Quote, Reasoning, RedactedPart, Source, Text, ToolCall, ToolCallResponse, Uri
 from .core.model_calls import ModelCall
-from .core.records import Decision, EffectClass, Failure, Identity, Limits, ToolPolicy
-from .core.usage import Cost, Spending, Totals, Usage
+from .core.records import Amounts, Decision, EffectClass, Failure, Identity, Limits, Reached, ToolPolicy
+from .core.usage import Cost, Spending, Totals, Usage, usd
 from .models.base import Delta, Model, ModelOutput, ModelRequest, ModelSettings, ReasoningDelta, TextDelta, ToolSpec
 from .models.router import Router
 from .models.scripted import FunctionModel, Reply, ScriptedModel
@@ -154,6 +155,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Agent",
     "Allow",
+    "AllowanceGranted",
+    "Amounts",
     "AnswerRequested",
     "ApprovalCall",
     "ApprovalRequested",
@@ -262,6 +265,7 @@ __all__ = [
     "QueueFull",
     "Quote",
     "RateLimited",
+    "Reached",
     "Reasoning",
     "ReasoningDelta",
     "Recovered",
@@ -360,4 +364,5 @@ __all__ = [
     "image",
     "open",
     "tool",
+    "usd",
 ]

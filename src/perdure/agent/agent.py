@@ -19,6 +19,7 @@ from ..models.router import Router
 from ..tools.policy import Approve, Policy
 from ..tools.tool import Guard, Tool, as_tool, is_seconds
 from .compaction import Compaction
+from .limits import wrong_limit
 from .memory import Memory, SessionMemory, check_memory, with_memory
 from .middleware import Middleware, check_middleware
 
@@ -38,7 +39,8 @@ class Agent:
     ``name`` is durable: sessions find their agent by it. ``model`` is a name for the runtime to resolve, a `Model`, or a `Router` of
     several; None leaves the choice to the runtime. ``approve`` says which calls need a person: tool names, a mapping from names to
     "allow", "ask" or "deny", or a function of an `ApprovalCall`. ``approval_timeout`` is how long a question stands, in seconds; None is
-    for ever. ``on_restart`` says whether a turn that a crash cut off goes on; ``on_change`` whether it may under another definition: a
+    for ever. ``limits`` bound each turn, ``session_limits`` all turns of a session together; without ``steps`` in them, a turn has 50.
+    ``on_restart`` says whether a turn that a crash cut off goes on; ``on_change`` whether it may under another definition: a
     ``compatible`` one, none but the ``same``, or ``any``. Of a tool's result of more than ``archive`` bytes the model sees an excerpt from
     its first appearance on, and the built-in tool ``read_result`` brings back any part of it; None shows every result whole.
     ``middleware`` is the agent's own code around its turns, in the order in which
@@ -57,6 +59,7 @@ class Agent:
     tools: Sequence[Tool] = ()
     approve: Approve = ()
     limits: Limits = Limits()  # noqa: RUF009 - immutable
+    session_limits: Limits | None = None
     on_restart: OnRestart = "continue"
     on_change: OnChange = "compatible"
     settings: ModelSettings = ModelSettings()  # noqa: RUF009 - immutable
@@ -77,7 +80,9 @@ class Agent:
         object.__setattr__(self, "middleware", check_middleware(self.name, with_memory(given, self.memory)))
         self.toolset, self.prompt, self.team  # noqa: B018 - what middleware adds is read once, here; names mean one agent each
         self.policy  # noqa: B018 - checks approve=
-        _check_limits(self.name, self.limits)
+        _check_limits(self.name, "limits", self.limits)
+        if self.session_limits is not None:
+            _check_limits(self.name, "session_limits", self.session_limits)
         _check_settings(self.name, self.settings)
         if self.compaction is not None and not isinstance(self.compaction, Compaction):
             raise InvalidAgent(f"the compaction of the agent {self.name!r} must be Compaction(…) or None")
@@ -239,16 +244,9 @@ def _check_archive(name: str, archive: object, tools: dict[str, Tool]) -> None:
         raise DuplicateTool(f"the agent {name!r} has a tool named {READ_RESULT!r}, which archive= brings along", hint="rename it")
 
 
-def _check_limits(name: str, limits: object) -> None:
-    if not isinstance(limits, Limits):
-        raise InvalidAgent(f"the limits of the agent {name!r} must be Limits(…)")
-    # No tool calls is a limit that makes sense; no step and no token is a turn that can do nothing.
-    for limit, least in (("steps", 1), ("tool_calls", 0), ("tokens", 1), ("children", 0), ("depth", 0), ("handoffs", 0)):
-        value = getattr(limits, limit)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not least <= value <= canonical.MAX_INTEGER):
-            raise InvalidAgent(
-                f"the limit {limit}={value!r} of the agent {name!r} is no number of {limit}", hint=f"at least {least}, or None"
-            )
+def _check_limits(name: str, option: str, limits: object) -> None:
+    if (wrong := wrong_limit(limits)) is not None:
+        raise InvalidAgent(f"the {option} of the agent {name!r} {wrong[0]}", hint=wrong[1])
 
 
 def _check_settings(name: str, settings: object) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 from ..core import canonical
+from ..core.budget import STEPS
+from ..core.records import Limits
 from ..models.router import Router
 from ..tools.tool import ArgumentsInvalid, Tool
 from .agent import Agent
@@ -43,7 +45,8 @@ def describe(agent: Agent) -> dict[str, Any]:
             "function": None if agent.policy.function is None else _identity(agent.policy.function),
             "timeout": agent.approval_timeout,
         },
-        "limits": {name: getattr(agent.limits, name) for name in agent.limits.__struct_fields__},
+        "limits": _limits(agent.limits) | {"steps": agent.limits.steps or STEPS},
+        "session_limits": {} if agent.session_limits is None else _limits(agent.session_limits),
         "settings": msgspec.to_builtins(agent.settings),
         "archive": agent.archive,
         "middleware": [{"name": item.name, "hooks": [*item.hooks()], "commands": sorted(item.commands)} for item in agent.middleware],
@@ -69,7 +72,13 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> tuple[str, ...]:
     ]
     sentences += _tools_differ(old, new)
     sentences += _approval_differs(old.get("approve") or {}, new.get("approve") or {})
-    for fact, what in (("limits", "limit"), ("settings", "setting"), ("compaction", "compaction's"), ("memory", "memory's")):
+    for fact, what in (
+        ("limits", "limit"),
+        ("session_limits", "session's limit"),
+        ("settings", "setting"),
+        ("compaction", "compaction's"),
+        ("memory", "memory's"),
+    ):
         sentences += _facts_differ(f"the {what} ", old.get(fact) or {}, new.get(fact) or {})
     sentences += _middleware_differs(old.get("middleware") or [], new.get("middleware") or [])
     if not sentences and old != new:
@@ -128,6 +137,10 @@ def _delegation(tool: Tool) -> dict[str, Any]:
 def _compaction(compaction: Compaction) -> dict[str, Any]:
     guidance = canonical.digest(compaction.guidance.encode())
     return {"threshold": compaction.threshold, "bytes_per_token": compaction.bytes_per_token, "guidance": guidance}
+
+
+def _limits(limits: Limits) -> dict[str, Any]:
+    return {name: getattr(limits, name) for name in limits.__struct_fields__}
 
 
 def _route(agent: Agent) -> str:

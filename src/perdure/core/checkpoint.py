@@ -9,7 +9,7 @@ import msgspec
 from . import canonical
 from .errors import CheckpointTooLarge, NewerRules, StoreCorrupt
 from .messages import Source
-from .records import ALL_TOOLS, CALL_KINDS, Errand, Finishing, Hold, Identity, Limits, Metadata, Parent, Plan, ToolPolicy
+from .records import ALL_TOOLS, CALL_KINDS, Amounts, Errand, Finishing, Hold, Identity, Limits, Metadata, Parent, Plan, ToolPolicy
 from .transcript import EMPTY
 from .usage import Totals
 
@@ -23,11 +23,13 @@ __all__ = [
     "SIZE_LIMIT",
     "STEPS_LIMIT",
     "About",
+    "Allowance",
     "Behind",
     "Call",
     "Checkpoint",
     "Compacted",
     "Grant",
+    "Limited",
     "Operation",
     "Phase",
     "Place",
@@ -133,6 +135,21 @@ class Compacted(_State, frozen=True, kw_only=True):
     upto: int
 
 
+class Allowance(_State, frozen=True, kw_only=True):
+    """What the running turn drew from its owner's ``pool``. ``base`` is what it had used before it drew anything."""
+
+    pool: str
+    drawn: Amounts
+    base: Amounts = Amounts()
+
+
+class Limited(_State, frozen=True, kw_only=True):
+    """The last turn reached a limit, and may be gone on with; ``spent`` is what it used, with what it had carried on itself."""
+
+    turn: str
+    spent: Amounts
+
+
 class Turn(_State, frozen=True, kw_only=True):
     """The running turn.
 
@@ -146,6 +163,9 @@ class Turn(_State, frozen=True, kw_only=True):
     ``finish`` is what ends it; ``call`` of the answer ``output`` did, with this ``argument``. ``repairs`` is how often an answer may be
     corrected.
     ``memory`` is the entry that holds what its model calls are told that the session remembers.
+    ``limits`` are its agent's for each turn, ``run`` those of its message, ``session`` its agent's for the whole session. ``ran`` is how
+    long it ran (ms), if anybody wants to know. ``others`` is what its children used of ``usage``. ``carried`` is what the limited turn used
+    that it goes on with.
     """
 
     id: str
@@ -183,6 +203,12 @@ class Turn(_State, frozen=True, kw_only=True):
     children: int = 0
     handoffs: int = 0
     transfer: str = ""
+    run: Limits | None = None
+    session: Limits | None = None
+    ran: int = 0
+    others: Totals | None = None
+    carried: Amounts | None = None
+    allowance: Allowance | None = None
 
     def operation(self, identity: str) -> Operation | None:
         """An operation of the running step."""
@@ -280,6 +306,8 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     the last call reported, 0 if that is unknown or the prefix changed since.
     ``parent`` says whose child the session is, ``errands`` what it owes to its parent and its children; ``background`` are the operations
     that called for children which nobody waits for and which have not ended.
+    ``spent`` is what ended turns used of what ``usage`` doesn't count, once anything limits the session; ``limited`` is the last turn, if
+    it ended so.
     ``extensions`` says for each extension where the values stand that it keeps; ``once`` are the keys of guidance that was given.
     """
 
@@ -313,6 +341,8 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     once: tuple[str, ...] = ()
     turns: int = 0
     usage: Totals = Totals()
+    spent: Amounts | None = None
+    limited: Limited | None = None
     archived: bool = False
     halted: bool = False
     parent: Parent | None = None

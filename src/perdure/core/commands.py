@@ -9,11 +9,12 @@ import msgspec
 from . import canonical
 from .errors import FormatUnknown, UsageError
 from .messages import Blob, Part, Quote, Role, Source
-from .records import Decision, Metadata, ToolPolicy
+from .records import Decision, Limits, Metadata, ToolPolicy
 from .usage import Totals
 
 __all__ = [
     "KINDS",
+    "WAITING",
     "AddNote",
     "Answer",
     "Archive",
@@ -32,6 +33,7 @@ __all__ = [
     "ReportOutcome",
     "ReportResult",
     "RestoreRevision",
+    "Resume",
     "Revive",
     "RevokeGrant",
     "RewriteSpan",
@@ -61,7 +63,7 @@ class PostMessage(Command, frozen=True, kw_only=True):
     """Say something. ``queue`` and ``turn`` begin a turn of their own, ``steer`` joins the running one before its next model call.
 
     ``turn`` names the turn that a steer is meant for. ``source`` is who sent it where no person did. ``notes`` are what the model is told
-    besides, right behind it.
+    besides, right behind it. ``limits`` bound the turn that it begins, besides its agent's.
     """
 
     kind = "message"
@@ -72,6 +74,7 @@ class PostMessage(Command, frozen=True, kw_only=True):
     reply: Quote | None = None
     source: Source | None = None
     notes: tuple[str, ...] = ()
+    limits: Limits | None = None
 
 
 class Interrupt(Command, frozen=True, kw_only=True):
@@ -122,6 +125,13 @@ class Compact(Command, frozen=True, kw_only=True):
     """Let notes stand for the conversation so far, once no turn runs."""
 
     kind = "compact"
+
+
+class Resume(Command, frozen=True, kw_only=True):
+    """Go on with the turn that ended at a limit, once no turn runs. ``limits`` take the place of its agent's, where they say something."""
+
+    kind = "resume"
+    limits: Limits | None = None
 
 
 class EditMessage(Command, frozen=True, kw_only=True):
@@ -261,6 +271,7 @@ _COMMANDS: tuple[type[Command], ...] = (
     Describe,
     RevokeGrant,
     Compact,
+    Resume,
     EditMessage,
     Withdraw,
     AddNote,
@@ -279,6 +290,10 @@ _decoders: dict[str, msgspec.json.Decoder[Command]] = {command.kind: msgspec.jso
 
 KINDS = frozenset(_decoders)
 """What a command can be."""
+
+
+WAITING = frozenset({PostMessage.kind, Compact.kind, Resume.kind})
+"""Those that wait for a turn's boundary; the others go with the next commit."""
 
 
 def encode(command: Command) -> bytes:

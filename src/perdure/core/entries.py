@@ -16,6 +16,7 @@ from .layout import Piece
 from .messages import Part, Quote, Role, Source
 from .records import (
     ALL_TOOLS,
+    Amounts,
     Attempt,
     Decision,
     EffectMatch,
@@ -28,6 +29,7 @@ from .records import (
     Metadata,
     Parent,
     Plan,
+    Reached,
     RedactedRow,
     RequestRecord,
     ResponseReference,
@@ -39,6 +41,7 @@ from .usage import Cost, Totals, Usage
 __all__ = [
     "KINDS",
     "TERMINALS",
+    "AllowanceGranted",
     "AnswerRequested",
     "ApprovalRequested",
     "Archived",
@@ -133,6 +136,9 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
     nowhere else.
     ``compacts``: no message was accepted, but a wish to compact the context. ``memory`` is the entry that holds what the turn's model calls
     are told that the session remembers, 0 if that is nothing.
+    ``limits`` are the agent's for a turn, ``run`` those that came with the message, ``session`` the agent's for the whole session, of which
+    earlier turns ``spent`` that much. ``resumes`` is the limited turn that this one goes on with, instead of a message, and ``carried``
+    what was used in it.
     """
 
     kind = "turn_started"
@@ -150,6 +156,11 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
     finish: Finishing = "answer"
     repairs: int = 0
     memory: int = 0
+    run: Limits | None = None
+    session: Limits | None = None
+    spent: Amounts | None = None
+    resumes: str = ""
+    carried: Amounts | None = None
 
     @property
     def turn(self) -> str:
@@ -302,7 +313,7 @@ class RequestClosed(Entry, frozen=True, kw_only=True):
 
 
 class TurnEnded(Entry, frozen=True, kw_only=True):
-    """A turn is over, in exactly one of four ways."""
+    """A turn is over, in exactly one of four ways. ``ran`` is how long it ran (ms), where its time is limited."""
 
     turn: str
     submission: str
@@ -310,6 +321,7 @@ class TurnEnded(Entry, frozen=True, kw_only=True):
     tool_calls: int = 0
     usage: Totals = Totals()
     reason: str = ""
+    ran: int = 0
 
     @property
     def began(self) -> int:
@@ -349,10 +361,11 @@ class TurnFailed(TurnEnded, frozen=True, kw_only=True):
 
 
 class TurnLimited(TurnEnded, frozen=True, kw_only=True):
-    """It reached a limit; ``limit`` names it."""
+    """It reached a limit: ``limit`` names it, ``reached`` says whose it was and how much of it was used."""
 
     kind = "turn_limited"
     limit: str
+    reached: Reached | None = None
 
 
 class TurnEnding(Entry, frozen=True, kw_only=True):
@@ -364,12 +377,22 @@ class TurnEnding(Entry, frozen=True, kw_only=True):
     reason: str = ""
     failure: Failure | None = None
     limit: str = ""
+    reached: Reached | None = None
     interrupt: str = ""
     actor: str = ""
     extension: str = ""
     output: int = 0
     call: str = ""
     argument: str = ""
+
+
+class AllowanceGranted(Entry, frozen=True, kw_only=True):
+    """The running turn drew from its owner's ``pool``. ``settled``: it gave back what it had not used, for nobody goes on with it now."""
+
+    kind = "allowance_granted"
+    pool: str
+    drawn: Amounts = Amounts()
+    settled: bool = False
 
 
 class NoteAdded(Entry, frozen=True, kw_only=True):
@@ -721,6 +744,7 @@ _ENTRIES: tuple[type[Entry], ...] = (
     Foreign,
     ChildEnded,
     PassedOn,
+    AllowanceGranted,
 )
 
 KINDS: dict[str, Any] = {entry.kind: entry for entry in _ENTRIES} | {

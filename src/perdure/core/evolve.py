@@ -10,9 +10,11 @@ from msgspec.structs import replace
 
 from . import canonical
 from . import checkpoint as checkpoints
-from .checkpoint import Behind, Call, Checkpoint, Compacted, Grant, Operation, Place, Turn
+from .budget import elapsed, is_clocked, own, plus, spent_by
+from .checkpoint import Allowance, Behind, Call, Checkpoint, Compacted, Grant, Limited, Operation, Place, Turn
 from .context import READ_RESULT
 from .entries import (
+    AllowanceGranted,
     AnswerRequested,
     ApprovalRequested,
     Archived,
@@ -60,8 +62,9 @@ from .entries import (
 from .ids import once_key, task_id
 from .memory import MEMORY
 from .messages import Part, RedactedPart, StoredPart, ToolCall, is_private, title_of
-from .records import ALL_TOOLS, CALL_KINDS, MODEL_KINDS, Errand, Plan
+from .records import ALL_TOOLS, CALL_KINDS, MODEL_KINDS, Amounts, Errand, Plan
 from .transcript import EMPTY, chained
+from .usage import Totals
 
 __all__ = [
     "calls_in",
@@ -91,6 +94,9 @@ def calls_in(parts: Iterable[Part]) -> tuple[Call, ...]:
 def evolve(checkpoint: Checkpoint, entry: Entry) -> Checkpoint:
     """The checkpoint after an entry. Total on decoded entries that `decide` can write; it decides nothing."""
     changed: Checkpoint = _EVOLVE[type(entry)](checkpoint, entry)
+    turn = changed.turn
+    if turn is not None and checkpoint.turn is not None and is_clocked(turn) and (ran := elapsed(checkpoint, entry)):
+        changed = replace(changed, turn=replace(turn, ran=turn.ran + ran))
     return replace(changed, version=entry.seq, number=entry.number, at=entry.at)
 
 
@@ -151,11 +157,15 @@ def _turn_started(checkpoint: Checkpoint, entry: TurnStarted) -> Checkpoint:
         source=entry.source,
         holds=entry.holds,
         compacts=entry.compacts,
+        run=entry.run,
+        session=entry.session,
+        carried=entry.carried,
         finish=entry.finish,
         repairs=entry.repairs,
         memory=entry.memory,
     )
-    return replace(checkpoint, turn=turn, agent=entry.agent, route=checkpoint.route or entry.route)
+    spent = checkpoint.spent if entry.spent is None else entry.spent
+    return replace(checkpoint, turn=turn, agent=entry.agent, route=checkpoint.route or entry.route, spent=spent, limited=None)
 
 
 def _tool_called(checkpoint: Checkpoint, entry: ToolCalled) -> Checkpoint:
@@ -272,13 +282,16 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
             turn = replace(turn, squeeze="wanted")
         checkpoint = replace(checkpoint, turn=turn)
     if entry.spent is not None:
-        checkpoint = replace(
-            checkpoint, turn=replace(turn, usage=turn.usage.and_of(entry.spent)), usage=checkpoint.usage.and_of(entry.spent)
-        )
+        others = (turn.others or Totals()).and_of(entry.spent)
+        turn = replace(turn, usage=turn.usage.and_of(entry.spent), others=others)
+        checkpoint = replace(checkpoint, turn=turn, usage=checkpoint.usage.and_of(entry.spent))
     elif operation.plan.kind == "child" and operation.status == "awaiting" and entry.status == "cancelled":
         checkpoint = replace(checkpoint, errands=_with_errand(checkpoint.errands, Errand("stop", operation.id)))
     elif operation.plan.kind == "handoff" and entry.status == "succeeded":
         checkpoint = replace(checkpoint, turn=replace(turn, transfer=operation.plan.agent, handoffs=turn.handoffs + 1))
+    if operation.plan.kind == "tool" and not entry.attempt and entry.failure is not None and entry.failure.code == "limit":
+        # What a limit kept from being called counts against none.
+        checkpoint = replace(checkpoint, turn=replace(turn, tool_calls=turn.tool_calls - 1))
     lost = not entry.final and entry.failure is not None and entry.failure.code == "restart"
     failed = not entry.final and (entry.status == "failed" or (entry.failure is not None and entry.failure.code == "not_done"))
     changes: dict[str, Any] = {"restarts": operation.restarts + lost, "failures": operation.failures + failed}
@@ -387,7 +400,15 @@ def _turn_ended(checkpoint: Checkpoint, entry: TurnEnded) -> Checkpoint:
     errands, parent = checkpoint.errands, checkpoint.parent
     if parent is not None and entry.submission == task_id(parent.operation):
         errands = (*errands, Errand("tell", parent.operation, entry.seq))
-    return replace(checkpoint, turn=None, turns=checkpoint.turns + 1, errands=errands)
+    spent, turn = checkpoint.spent, checkpoint.turn
+    if spent is not None:
+        # What model calls used is counted in `usage` already.
+        spent = plus(spent, Amounts(steps=entry.steps, tool_calls=entry.tool_calls, ms=entry.ran))
+    limited = None
+    if isinstance(entry, TurnLimited) and turn is not None:
+        used = spent_by(turn)
+        limited = Limited(turn=turn.id, spent=used if turn.carried is None else plus(used, turn.carried))
+    return replace(checkpoint, turn=None, turns=checkpoint.turns + 1, errands=errands, spent=spent, limited=limited)
 
 
 def _child_ended(checkpoint: Checkpoint, entry: ChildEnded) -> Checkpoint:
@@ -397,6 +418,20 @@ def _child_ended(checkpoint: Checkpoint, entry: ChildEnded) -> Checkpoint:
 
 def _passed_on(checkpoint: Checkpoint, entry: PassedOn) -> Checkpoint:
     return replace(checkpoint, errands=tuple(errand for errand in checkpoint.errands if errand not in entry.errands))
+
+
+def _allowance_granted(checkpoint: Checkpoint, entry: AllowanceGranted) -> Checkpoint:
+    turn = checkpoint.turn
+    if turn is None:
+        return checkpoint
+    allowance = turn.allowance
+    if entry.settled:
+        allowance = None
+    elif allowance is None or allowance.pool != entry.pool:
+        allowance = Allowance(pool=entry.pool, drawn=entry.drawn, base=own(turn))
+    else:
+        allowance = replace(allowance, drawn=plus(allowance.drawn, entry.drawn))
+    return replace(checkpoint, turn=replace(turn, allowance=allowance))
 
 
 def _redefined(checkpoint: Checkpoint, entry: DefinitionChange) -> Checkpoint:
@@ -540,4 +575,5 @@ _EVOLVE: dict[type[Entry], Callable[[Checkpoint, Any], Checkpoint]] = {
     ExtensionCommand: _unchanged,
     ChildEnded: _child_ended,
     PassedOn: _passed_on,
+    AllowanceGranted: _allowance_granted,
 }

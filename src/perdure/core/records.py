@@ -11,6 +11,7 @@ from . import canonical
 __all__ = [
     "ALL_TOOLS",
     "MODEL_KINDS",
+    "Amounts",
     "Attempt",
     "Decision",
     "EffectClass",
@@ -25,9 +26,12 @@ __all__ = [
     "OperationKind",
     "Parent",
     "Plan",
+    "Pool",
+    "Reached",
     "RedactedRow",
     "RequestRecord",
     "ResponseReference",
+    "Scope",
     "Status",
     "ToolPolicy",
 ]
@@ -43,6 +47,7 @@ CALL_KINDS: frozenset[str] = frozenset({"tool", "child", "timer", "handoff"})
 EffectClass: TypeAlias = Literal["pure", "idempotent", "transactional", "external"]
 Status: TypeAlias = Literal["succeeded", "failed", "uncertain", "cancelled"]
 Decision: TypeAlias = Literal["approve", "grant", "deny", "abort", "settle", "retry", "reply"]
+Scope: TypeAlias = Literal["turn", "run", "session", "owner"]
 Hold: TypeAlias = Literal["results", "output", "end"]
 Finishing: TypeAlias = Literal["answer", "tool", "ask"]
 
@@ -88,15 +93,23 @@ ALL_TOOLS = ToolPolicy()
 
 
 class Limits(Record, frozen=True, kw_only=True):
-    """Where a turn ends as *limited*. ``None`` is no limit.
+    """Where a turn ends as *limited*. ``None`` is no limit, but that an agent's turn has 50 steps if its agent says nothing about them.
 
-    A call beyond ``children`` (agents that a turn calls, and that run behind at once), ``depth`` (of agents that call agents) or
+    ``tokens`` are those of input and output together. ``model_calls`` counts every call that is sent, retries and notes included.
+    ``cost`` is in billionths of a US dollar (`usd`). ``seconds`` is time in which a model or tool runs. ``strict``: a limit of tokens or
+    cost is reached, too, as soon as nobody knows what a call used.
+
+    A call beyond an agent's ``children`` (agents that a turn calls, and that run behind at once), ``depth`` (of agents that call agents) or
     ``handoffs`` is answered with an error instead, and the turn goes on.
     """
 
-    steps: int | None = 50
+    steps: int | None = None
     tool_calls: int | None = None
     tokens: int | None = None
+    model_calls: int | None = None
+    cost: int | None = None
+    seconds: int | None = None
+    strict: bool = False
     children: int | None = 16
     depth: int | None = 4
     handoffs: int | None = 10
@@ -122,6 +135,42 @@ class Errand(msgspec.Struct, frozen=True, array_like=True, gc=False):
     kind: Literal["begin", "stop", "away", "tell"]
     operation: str
     seq: int = 0
+
+
+class Amounts(Record, frozen=True, kw_only=True):
+    """How much of what can be limited.
+
+    ``unknown`` counts model calls that nobody knows the tokens of, ``unpriced`` those whose price was looked for and is unknown.
+    """
+
+    steps: int = 0
+    tool_calls: int = 0
+    model_calls: int = 0
+    tokens: int = 0
+    cost: int = 0
+    ms: int = 0
+    unknown: int = 0
+    unpriced: int = 0
+
+
+class Reached(Record, frozen=True, kw_only=True):
+    """Whose limit was reached, and how much of it was used. ``unknown``: nobody knows that any more, and the limit is strict."""
+
+    scope: Scope
+    used: int
+    allowed: int
+    unknown: bool = False
+
+
+class Pool(Record, frozen=True, kw_only=True):
+    """What all turns of an owner's sessions may use together, and what they drew of it.
+
+    ``id`` is another one whenever the pool is made anew.
+    """
+
+    id: str
+    limits: Limits
+    drawn: Amounts = Amounts()
 
 
 class Failure(Record, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from .commands import (
     ReportOutcome,
     ReportResult,
     RestoreRevision,
+    Resume,
     RewriteSpan,
     RunCommand,
     Withdraw,
@@ -22,7 +23,7 @@ from .commands import (
 from .entries import MessageAdded, OperationEnded, TurnEnding
 from .memory import Remembered
 from .messages import Part
-from .records import EffectMatch, Errand, Failure, Finishing, Hold, Limits, Plan, RedactedRow, RequestRecord, Status
+from .records import Amounts, EffectMatch, Errand, Failure, Finishing, Hold, Limits, Plan, Pool, RedactedRow, RequestRecord, Status
 from .transcript import Transcript
 from .usage import Cost, Usage
 
@@ -85,16 +86,19 @@ class Claimed(_Command, frozen=True, kw_only=True):
 
 
 class Accept(_Command, frozen=True, kw_only=True):
-    """A message is at its boundary: begin a turn with it, or let it steer the running one. A wish to compact begins a turn too.
+    """A message is at its boundary: begin a turn with it, or let it steer the running one. So do wishes to compact and to go on.
 
+    ``limits`` are the agent's for a turn, ``session_limits`` those for the session, of which ended turns ``spent`` that much.
     ``memory``: the turn's model calls are told what the session remembers.
     """
 
-    post: PostMessage | Compact | CallTool
+    post: PostMessage | Compact | CallTool | Resume
     agent: str
     definition: str
     route: str = ""
     limits: Limits = Limits()
+    session_limits: Limits | None = None
+    spent: Amounts | None = None
     archive: int = 0
     holds: tuple[Hold, ...] = ()
     finish: Finishing = "answer"
@@ -163,7 +167,13 @@ class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
     extension: str = ""
 
 
-class CallsPlanned(_Command, frozen=True, kw_only=True):
+class _Calling(_Command, frozen=True, kw_only=True):
+    """Something is about to be called. ``pool`` is what the session's owner has of everything, if anything limits that."""
+
+    pool: Pool | None = None
+
+
+class CallsPlanned(_Calling, frozen=True, kw_only=True):
     """Every call of the last answer is planned, in call order."""
 
     calls: tuple[PlannedCall, ...]
@@ -186,14 +196,14 @@ class Guarded(_Command, frozen=True, kw_only=True):
     deadline: int
 
 
-class StepPrepared(_Command, frozen=True, kw_only=True):
+class StepPrepared(_Calling, frozen=True, kw_only=True):
     """The next model request is built."""
 
     request: RequestRecord
     fence: int
 
 
-class CompactionPrepared(_Command, frozen=True, kw_only=True):
+class CompactionPrepared(_Calling, frozen=True, kw_only=True):
     """The request for notes is built that are to stand for the messages before the position ``upto``."""
 
     request: RequestRecord
@@ -201,7 +211,7 @@ class CompactionPrepared(_Command, frozen=True, kw_only=True):
     fence: int
 
 
-class MemoryPrepared(_Command, frozen=True, kw_only=True):
+class MemoryPrepared(_Calling, frozen=True, kw_only=True):
     """The request is built that looks for something to remember, in messages before the position ``upto``.
 
     ``tokens`` is about how large the context is now.
@@ -234,7 +244,7 @@ class OutputRefused(_Command, frozen=True, kw_only=True):
     failure: Failure
 
 
-class RepairPrepared(_Command, frozen=True, kw_only=True):
+class RepairPrepared(_Calling, frozen=True, kw_only=True):
     """The request for a corrected answer is built."""
 
     request: RequestRecord

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from . import canonical
+from .errors import UsageError
 
 if TYPE_CHECKING:
     from .model_calls import ModelCall
 
-__all__ = ["NANODOLLARS", "Cost", "Spending", "Totals", "Usage", "dollars"]
+__all__ = ["NANODOLLARS", "Cost", "Spending", "Totals", "Usage", "dollars", "usd"]
 
 NANODOLLARS = 1_000_000_000
 """How many make a US dollar. Costs are whole numbers, so that sums of them are exact."""
@@ -153,6 +154,14 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 def _counted(usage: Usage) -> tuple[tuple[str, int | None], ...]:
     names = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
     return tuple((name, getattr(usage, name)) for name in names)
+
+
+def usd(amount: float) -> int:
+    """Dollars as costs are counted: in billionths, rounded to the nearest one. Raises `UsageError` for what is no amount."""
+    counted = isinstance(amount, int | float) and not isinstance(amount, bool) and 0 <= amount <= canonical.MAX_INTEGER / NANODOLLARS
+    if not counted:
+        raise UsageError(f"{amount!r:.40} is no amount of dollars", hint="a number, at least 0 and at most nine million")
+    return round(amount * NANODOLLARS)
 
 
 def dollars(nanodollars: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Checkpoint
-from ..core.commands import Command, PostMessage, digest
+from ..core.commands import WAITING, Command, digest
 from ..core.decider import apply
 from ..core.draft import Draft
 from ..core.effects import effect_key
@@ -177,7 +177,7 @@ def parked(checkpoint: Checkpoint, pending: Iterable[InboxRow], now: int) -> tup
             return "halted", None
         case "waiting" if turn is not None:
             moments = [*turn.deadlines]
-            if checkpoint.errands or any(row.kind != PostMessage.kind for row in pending):
+            if checkpoint.errands or any(row.kind not in WAITING for row in pending):
                 moments.append(now)
             return "waiting", min(moments, default=None)
         case _:

@@ -9,7 +9,6 @@ import msgspec
 from ..core import commands
 from ..core.commands import (
     Command,
-    Compact,
     EditMessage,
     PostMessage,
     RedactContent,
@@ -55,7 +54,7 @@ async def commit_by_sender(
 
 def is_control(row: InboxRow) -> bool:
     """Whether a submission goes with the next commit, rather than waiting for its boundary."""
-    return row.kind not in (PostMessage.kind, Compact.kind)
+    return row.kind not in commands.WAITING
 
 
 def decode_row(row: InboxRow) -> Command:

@@ -10,11 +10,12 @@ import msgspec
 
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Checkpoint, Compacted
-from ..core.commands import Compact, PostMessage
-from ..core.entries import Entry, MessageAdded, PrefixChanged, Redacted, Rewritten
+from ..core.commands import Compact, PostMessage, Resume
+from ..core.entries import TERMINALS, Entry, MessageAdded, PrefixChanged, Redacted, Rewritten, TurnEnded
 from ..core.errors import StoreCorrupt
-from ..core.journal import Sealed
+from ..core.journal import Sealed, open_entry
 from ..core.phase import phase
+from ..core.records import Amounts
 from ..core.transcript import Transcript
 from ..store.base import Commit, Committed, InboxRow, Loaded, Store, StoredBlob
 from .batch import Batch
@@ -54,6 +55,7 @@ class Known:
         self._unstored = unstored
         self._read_to = 0
         self._added = 0
+        self._spent: tuple[int, Amounts] | None = None
 
     def take_head(self, head: Loaded) -> None:
         """Take what the store says. Raises `StoreCorrupt` for a checkpoint that isn't this session's."""
@@ -104,6 +106,16 @@ class Known:
         messages = Messages(self.store, self.head.row)
         laid = await messages.laid(self.checkpoint.transcript.base)
         return messages, Transcript.at(laid, self.checkpoint.number, self.checkpoint.revision)
+
+    async def spent(self) -> Amounts:
+        """What ended turns used of what the checkpoint doesn't count, before anything limited the session."""
+        assert self.head is not None
+        if self._spent is None or self._spent[0] != self.checkpoint.turns:
+            rows = await read_entries(self.store, self.head.row.no, kinds=TERMINALS) if self.checkpoint.turns else []
+            ended = [entry for entry in map(open_entry, rows) if isinstance(entry, TurnEnded)]
+            steps, calls, ran = (sum(getattr(entry, name) for entry in ended) for name in ("steps", "tool_calls", "ran"))
+            self._spent = self.checkpoint.turns, Amounts(steps=steps, tool_calls=calls, ms=ran)
+        return self._spent[1]
 
     async def lineage(self) -> Lineage | None:
         """What the session's past did, where its transcript may not show all of it."""
@@ -198,12 +210,12 @@ class Known:
         self._added = 0
         self.dirty = True
 
-    def due_posts(self, batch: Batch) -> Iterator[PostMessage | Compact]:
+    def due_posts(self, batch: Batch) -> Iterator[PostMessage | Compact | Resume]:
         """The messages that wait and may be delivered now, by arrival. A wish to compact waits like one."""
         for row in self.rows:
             if not is_control(row) and row.submission_id not in batch.consumed and is_due(row, batch.now):
                 post = decode_row(row)
-                assert isinstance(post, PostMessage | Compact)
+                assert isinstance(post, PostMessage | Compact | Resume)
                 yield post
 
     async def committed(self, batch: Batch, commit: Commit, answer: Committed, holder: str | None) -> bool:

@@ -28,7 +28,7 @@ from ..core.errors import (
     UsageError,
 )
 from ..core.phase import phase
-from ..core.records import Identity
+from ..core.records import Identity, Limits
 from ..models.base import Model
 from ..models.resolve import resolve
 from ..models.router import Router
@@ -234,6 +234,7 @@ class Runtime:
         labels: dict[str, str] | None = None,
         metadata: dict[str, Any] | None = None,
         route: str | None = None,
+        limits: Limits | None = None,
     ) -> Result:
         """Send a message and wait for the end of the turn that it causes.
 
@@ -243,19 +244,43 @@ class Runtime:
         waiting.
 
         ``owner``: a new session is theirs, and a session of anybody else is not found. ``metadata`` replaces the session's, ``route`` its
-        selected route from the next turn or model call on; ``identity`` and ``labels`` matter for a new one only. Raises
-        `CapacityExceeded`, `DefinitionChanged`, `SubmissionConflict`, `UnknownRoute`, `SessionStuck` and what `Sessions.send` raises; a
-        turn that fails is a `Result` that says so.
+        selected route from the next turn or model call on; ``identity`` and ``labels`` matter for a new one only. ``limits`` bound this
+        turn besides the agent's, whichever are tighter, and belong to the submission. Raises `CapacityExceeded`, `DefinitionChanged`,
+        `SubmissionConflict`, `UnknownRoute`, `SessionStuck` and what `Sessions.send` raises; a turn that fails is a `Result` that says so.
         """
         sessions = self._sessions_of(owner)
         session_id = await self._addressed(sessions, session, submission)
         submission = submission or uuid.uuid4().hex
 
         def send() -> Awaitable[Submission]:
-            about: dict[str, Any] = {"identity": identity, "labels": labels, "metadata": metadata}
+            about: dict[str, Any] = {"identity": identity, "labels": labels, "metadata": metadata, "limits": limits}
             return sessions.send(session_id, content, submission=submission, agent=agent.name, **about)
 
         return await self.finish(session_id, agent, send, route=route)
+
+    async def resume(
+        self,
+        agent: Agent,
+        session: str,
+        limits: Limits | None = None,
+        *,
+        submission: str | None = None,
+        owner: str | None = None,
+        actor: str = "",
+    ) -> Result:
+        """Go on with the turn of a session that ended at a limit, and wait for the end; see `Sessions.resume`.
+
+        Idempotent in (session, submission). Raises what `run` raises, and `SubmissionRejected` (*not_limited*) where there is nothing to go
+        on with.
+        """
+        sessions = self._sessions_of(owner)
+        session_id = await self._addressed(sessions, session, submission)
+        submission = submission or uuid.uuid4().hex
+
+        def send() -> Awaitable[Submission]:
+            return sessions.resume(session_id, limits, submission=submission, actor=actor)
+
+        return await self.finish(session_id, agent, send)
 
     async def finish(self, session_id: str, agent: Agent, send: Callable[[], Awaitable[Submission]], *, route: str | None = None) -> Result:
         """Send something that begins a turn, work on it, and wait for its end; see `run`. ``send`` may be called again."""
@@ -293,6 +318,7 @@ class Runtime:
         labels: dict[str, str] | None = None,
         metadata: dict[str, Any] | None = None,
         route: str | None = None,
+        limits: Limits | None = None,
     ) -> AsyncIterator[Event]:
         """`run` as events: deltas and entries, up to and with the end of the turn.
 
@@ -301,7 +327,7 @@ class Runtime:
         session_id = await self._addressed(self._sessions_of(owner), session, submission)
         about: dict[str, Any] = {"identity": identity, "owner": owner, "labels": labels, "metadata": metadata, "route": route}
         async with self.session(session_id, agent, **about) as handle:
-            sent = await handle.send(content, submission=submission)
+            sent = await handle.send(content, submission=submission, limits=limits)
             after = 0 if sent.duplicate else None
             async for event in handle.events(after=after):
                 yield event

@@ -7,16 +7,17 @@ from typing import Any
 
 import msgspec
 
+from ..agent.limits import wrong_limit
 from ..core import canonical
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Checkpoint
-from ..core.commands import AddNote, Compact, Deliver, EditMessage, PostMessage, Withdraw
+from ..core.commands import AddNote, Compact, Deliver, EditMessage, PostMessage, Resume, Withdraw
 from ..core.entries import MessageAdded, OperationEnded, SessionCreated
 from ..core.errors import InvalidMessage, SubmissionRejected, UsageError
 from ..core.evolve import evolve
 from ..core.journal import GENESIS
 from ..core.messages import QUOTE_LENGTH, Part, Quote, Source, Text, text_of
-from ..core.records import Identity, Metadata
+from ..core.records import Identity, Limits, Metadata
 from ..store.base import Catalogue, Loaded, NewSession
 from .about import check_about, check_labels, check_text, check_title, keep_metadata
 from .attachments import Attachments
@@ -27,7 +28,7 @@ from .door import Submission, checked
 from .infos import Infos
 from .names import check_id, submission_id
 
-__all__ = ["NOTE_LIMIT", "Sending", "check_deliver"]
+__all__ = ["NOTE_LIMIT", "Sending", "check_deliver", "check_limits"]
 
 NOTE_LIMIT = 32 * 1024
 """The longest note, and the longest arguments of a middleware's command (bytes)."""
@@ -61,12 +62,14 @@ class Sending(Infos, Attachments):
         labels: dict[str, str] | None = None,
         title: str | None = None,
         metadata: dict[str, Any] | None = None,
+        limits: Limits | None = None,
     ) -> Submission:
         """Put a message into a session's inbox, creating the session if it isn't there. Durable when this returns.
 
         ``agent``, ``identity``, ``labels`` and ``title`` matter for a new session only; ``metadata`` replaces that of any.
         Sending the same ``submission`` again is sending it once; with another content it raises `SubmissionConflict`. Also raises
-        `InvalidMessage`, `QueueFull`, `SessionArchived` and `SessionNotFound` (deleted).
+        `InvalidMessage`, `QueueFull`, `SessionArchived` and `SessionNotFound` (deleted). ``limits`` bound the turn that the message begins,
+        besides its agent's, whichever are tighter.
 
         ``deliver``: ``turn`` (the default) and ``queue`` begin a turn of their own, ``steer`` joins the running one; ``turn="t12"`` is a
         steer for that turn alone. ``reply_to`` is the `Message.seq` of the message that it answers, and ``quote``, if given, must be
@@ -80,6 +83,9 @@ class Sending(Infos, Attachments):
         if turn and deliver != "steer":
             raise UsageError("turn= names the turn that a steer is for", hint='leave deliver= out, or say "steer"')
         deliver = check_deliver(deliver)
+        limits = check_limits(limits)
+        if limits is not None and deliver == "steer":
+            raise UsageError("limits= bound the turn that a message begins, and a steer begins none", hint='deliver="turn"')
         if not_before is not None and (type(not_before) is not int or not 0 <= not_before < canonical.MAX_INTEGER):
             raise UsageError(f"not_before={not_before!r:.100} is no time", hint="milliseconds since 1970, as an int")
         given = content_of(content)
@@ -93,6 +99,7 @@ class Sending(Infos, Attachments):
             turn=turn,
             source=source,
             notes=_notes(notes),
+            limits=limits,
             actor=actor,
             submission=submission_id(submission),
         )
@@ -204,6 +211,17 @@ class Sending(Infos, Attachments):
         """Tell the model something besides the conversation; it is in the context from the next model call on."""
         return await self._control(session_id, AddNote(text=_note(text), submission=submission_id(submission), actor=actor))
 
+    async def resume(self, session_id: str, limits: Limits | None = None, *, submission: str | None = None, actor: str = "") -> Submission:
+        """Go on with the turn that ended at a limit. Durable when this returns; `result` says what became of it.
+
+        It is a turn of its own, without a message, and counts on from what the limited one used. ``limits`` take the place of its agent's
+        for this turn, where they say something: raise the one that was reached, unless the agent's own, the session's or the owner's was
+        raised meanwhile. Refused, in the journal, as *not_limited* if the last turn ended otherwise or another one began since. Raises
+        `SessionNotFound`, `QueueFull`, `SubmissionConflict`, and `UsageError` for limits that are none.
+        """
+        command = Resume(limits=check_limits(limits), submission=submission_id(submission), actor=actor)
+        return await self._send(session_id, checked(command))
+
     async def compact(self, session_id: str, *, submission: str | None = None, actor: str = "") -> Submission:
         """Let notes stand for the conversation so far, for models; what people see stays. Durable when this returns.
 
@@ -230,6 +248,15 @@ def _notes(given: Any) -> tuple[str, ...]:
     if len(notes) > NOTES_LIMIT:
         raise InvalidMessage(f"{len(notes)} notes came with one message", hint=f"at most {NOTES_LIMIT}")
     return notes
+
+
+def check_limits(limits: Any) -> Limits | None:
+    """Limits that a turn can be held to. Raises `UsageError`."""
+    if limits is None:
+        return None
+    if (wrong := wrong_limit(limits)) is not None:
+        raise UsageError(f"the limits {wrong[0]}", hint=wrong[1])
+    return limits if limits != Limits() else None
 
 
 def check_deliver(deliver: Any) -> Deliver:

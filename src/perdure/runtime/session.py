@@ -13,7 +13,7 @@ from ..core.entries import Entry, RequestOpened
 from ..core.errors import UsageError
 from ..core.journal import open_entry
 from ..core.messages import Message, Source
-from ..core.records import Decision, Identity
+from ..core.records import Decision, Identity, Limits
 from .calls import misfit
 from .content import Input
 from .door import Submission
@@ -141,6 +141,7 @@ class Session:
         author: str = "",
         not_before: int | None = None,
         notes: Iterable[str] = (),
+        limits: Limits | None = None,
     ) -> Submission:
         """Send a message; see `Sessions.send`. Without ``deliver`` and ``turn`` it goes the way that the handle was opened with."""
         if deliver is None and not turn:
@@ -164,7 +165,12 @@ class Session:
             identity=self._identity,
             labels=self._labels,
             metadata=metadata,
+            limits=limits,
         )
+
+    async def resume(self, limits: Limits | None = None, **options: Any) -> Submission:
+        """Go on with the turn that ended at a limit; see `Sessions.resume`."""
+        return await self._sessions.resume(self.id, limits, **options)
 
     async def answer(self, request_id: str, decision: Decision, **options: Any) -> Submission:
         """Close an open request; see `Sessions.answer`.

@@ -12,14 +12,15 @@ from ..agent import Agent
 from ..agent.definition import compatible, describe, difference
 from ..agent.middleware import Continue, Reject, Stop
 from ..core import canonical, commands, reports
+from ..core.budget import plus
 from ..core.checkpoint import Operation, Turn
-from ..core.commands import CallTool, Compact, PostMessage, ReportResult, RunCommand, SelectRoute
-from ..core.entries import OperationStarted, TurnEnding, TurnStarted
+from ..core.commands import CallTool, Compact, PostMessage, ReportResult, Resume, RunCommand, SelectRoute
+from ..core.entries import OperationStarted, TurnEnded, TurnEnding, TurnStarted
 from ..core.errors import DefinitionChanged, LimitExceeded, MiddlewareError, MissingRoute, StoreCorrupt, UnknownAgent
 from ..core.journal import open_entry
 from ..core.messages import Message, ToolCall
 from ..core.phase import phase, reviewing
-from ..core.records import Failure, RequestRecord
+from ..core.records import Amounts, Failure, RequestRecord
 from ..core.reports import (
     Accept,
     AttemptEnded,
@@ -108,6 +109,7 @@ class Turns:
         self._team = team
         self._router_of = router_of
         self._steered: tuple[str, int, int] = ("", 0, 0)
+        self._spent: Amounts | None = None
         self._sent: tuple[str, RequestRecord] | None = None
 
     def begin_anew(self) -> None:
@@ -134,6 +136,9 @@ class Turns:
         batch = Batch(head, self._known.checkpoint, now=now)
         claim = None
         self.begin_anew()
+        self._spent = None
+        if self._agent.session_limits is not None and self._known.checkpoint.spent is None:
+            self._spent = await self._known.spent()
         self._known.fresh.clear()
         # A result that somebody reported is a receipt, and known before anything is given up as lost.
         for row in self._known.rows:
@@ -210,7 +215,7 @@ class Turns:
             return
         identity = f"call_{canonical.short_digest(command.submission)[:16]}"
         parts, blobs = keep_parts((ToolCall(name=command.name, arguments=command.arguments, id=identity),))
-        accept = self._accept(command, command.at)
+        accept = self._accept(batch, command, command.at)
         if not batch.take(command, CallAccepted(**msgspec.structs.asdict(accept), parts=parts)):
             return
         if command.submission not in batch.settled:
@@ -362,7 +367,7 @@ class Turns:
             if not self._extend(batch, said):
                 promote_steers(batch, self._known.rows)
                 return True
-            if batch.take(post, self._accept(post, batch.now)):
+            if batch.take(post, self._accept(batch, post, batch.now)):
                 batch.settled[post.submission] = batch.consumed[post.submission]
                 taken = True
         if taken and self._hooks.has("before_model", "model_request"):
@@ -382,7 +387,7 @@ class Turns:
             self._hooks.hold_back(post.submission, said.fault, batch.now)
             return False
         self.keep(batch, self.described)
-        accept = self._accept(post, batch.now)
+        accept = self._accept(batch, post, batch.now)
         if isinstance(said.value, Reject):
             facts = {name: getattr(accept, name) for name in accept.__struct_fields__}
             return batch.take(post, reports.Reject(**facts, reason=said.value.reason, extension=said.extension))
@@ -394,13 +399,13 @@ class Turns:
             return False
         return batch.take(post, accept)
 
-    def _commanded_before(self, batch: Batch, post: PostMessage | Compact) -> bool:
+    def _commanded_before(self, batch: Batch, post: PostMessage | Compact | Resume) -> bool:
         """Whether a command that was sent before a message is still to be carried out."""
         arrival = next(row.arrival for row in self._known.rows if row.submission_id == post.submission)
         waiting = (row for row in self._known.rows if row.kind == RunCommand.kind and row.submission_id not in batch.consumed)
         return any(row.arrival < arrival for row in waiting)
 
-    def _submitted(self, batch: Batch, post: PostMessage | Compact) -> Said | None:
+    def _submitted(self, batch: Batch, post: PostMessage | Compact | Resume) -> Said | None:
         """What the agent's own code says of a message at its boundary. None: nothing yet."""
         if not isinstance(post, PostMessage) or not self._hooks.has("message_submit"):
             return NOTHING_SAID
@@ -496,13 +501,23 @@ class Turns:
         if self.given_route is not None:
             batch.apply(RouteGiven(route=self.given_route, at=batch.now))
 
-    def _accept(self, post: PostMessage | Compact | CallTool, now: int) -> Accept:
+    def _accept(self, batch: Batch, post: PostMessage | Compact | CallTool | Resume, now: int) -> Accept:
+        spent = self._spent
+        if batch.checkpoint.spent is not None:
+            spent = None
+        elif spent is not None:
+            # A turn that ends in this very commit was begun before anything limited the session.
+            for entry in batch.entries:
+                if isinstance(entry, TurnEnded):
+                    spent = plus(spent, Amounts(steps=entry.steps, tool_calls=entry.tool_calls, ms=entry.ran))
         return Accept(
             post=post,
             agent=self._agent.name,
             definition=self.described.digest,
             route=self.given_route or self._router.default,
             limits=self._agent.limits,
+            session_limits=self._agent.session_limits,
+            spent=spent,
             archive=self._agent.archive or 0,
             holds=self._agent.holds,
             memory=self._agent.session_memory is not None,

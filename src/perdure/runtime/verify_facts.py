@@ -27,6 +27,7 @@ from ..core.commands import (
     ReportOutcome,
     ReportResult,
     RestoreRevision,
+    Resume,
     Revive,
     RevokeGrant,
     RewriteSpan,
@@ -201,8 +202,8 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
             if entry.arguments is not None and not redacted and entry.arguments_digest != ids.arguments_digest(entry.arguments):
                 yield "the digest is not that of the edited arguments"
         case TurnEnded() if turn is not None:
-            said = (entry.turn, entry.submission, entry.steps, entry.tool_calls, entry.usage)
-            if said != (turn.id, turn.submission, turn.step, turn.tool_calls, turn.usage):
+            said = (entry.turn, entry.submission, entry.steps, entry.tool_calls, entry.usage, entry.ran)
+            if said != (turn.id, turn.submission, turn.step, turn.tool_calls, turn.usage, turn.ran):
                 yield f"it says of the turn {turn.id} what is not so"
             if isinstance(entry, TurnCompleted) and entry.output != turn.output:
                 yield f"the turn's answer is entry {turn.output}, not {entry.output}"
@@ -396,6 +397,7 @@ def _commands(
     match row.kind:
         case PostMessage.kind:
             message = second if isinstance(first, TurnStarted) else first
+            limits = first.run if isinstance(first, TurnStarted) else None
             if isinstance(message, MessageAdded) and message.submission == getattr(first, "submission", "") == row.submission_id:
                 authors = {message.author} | ({""} if message.author == row.actor else set())
                 if not message.author and row.actor:
@@ -411,6 +413,7 @@ def _commands(
                             reply=message.reply,
                             source=message.source,
                             notes=notes,
+                            limits=limits,
                         )
         case Interrupt.kind:
             if isinstance(second, TurnAborted | TurnEnding) and (second.interrupt, second.actor) == (row.submission_id, row.actor):
@@ -436,6 +439,9 @@ def _commands(
         case Compact.kind:
             if isinstance(first, TurnStarted) and first.compacts and (first.submission, first.author) == (row.submission_id, row.actor):
                 yield Compact()
+        case Resume.kind:
+            if isinstance(first, TurnStarted) and first.resumes and (first.submission, first.author) == (row.submission_id, row.actor):
+                yield Resume(limits=first.run)
         case SelectRoute.kind:
             if isinstance(first, RouteSelected) and (first.submission, first.actor) == (row.submission_id, row.actor):
                 yield SelectRoute(route=first.route)

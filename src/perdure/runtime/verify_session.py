@@ -493,7 +493,7 @@ class SessionCheck:
             if problem:
                 return problem
         before = await self._entry(row.consumed_seq - 1)
-        if row.kind not in (commands.PostMessage.kind, commands.Compact.kind) and before is not None and first.at != max(row.at, before.at):
+        if row.kind not in commands.WAITING and before is not None and first.at != max(row.at, before.at):
             return "the entry that consumed it has another time"
         if not self.row.created - SLACK_MS <= row.at <= first.at + SLACK_MS:
             return "it was sent at a time that can't be"

@@ -87,7 +87,7 @@ async def test_a_turn_is_read_whole_however_long_it_is(place: Place) -> None:
     steps = 120
     async with place.process() as process:
         await process.run(looker("a"), "one", session="s")
-        agent = looker(*(f"{number}" for number in range(steps))).replace(limits=perdure.Limits(steps=None))
+        agent = looker(*(f"{number}" for number in range(steps))).replace(limits=perdure.Limits(steps=10_000))
         await process.run(agent, "two", session="s")
         await process.sessions.note("s", "between the turns")
         whole = await process.sessions.entries("s")

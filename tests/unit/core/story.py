@@ -8,15 +8,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.core import entries, ids
+from perdure.core.budget import plus
 from perdure.core.checkpoint import Checkpoint, Operation
-from perdure.core.commands import Answer, Archive, CallTool, Compact, Halt, PostMessage, ReportOutcome, ReportResult
+from perdure.core.commands import Answer, Archive, CallTool, Compact, Halt, PostMessage, ReportOutcome, ReportResult, Resume
 from perdure.core.decider import decide
 from perdure.core.draft import Draft
-from perdure.core.entries import Entry, OperationEnded, SessionCreated
+from perdure.core.entries import AllowanceGranted, Entry, OperationEnded, SessionCreated
 from perdure.core.evolve import evolve, fold
 from perdure.core.messages import Part, Text, ToolCall, ToolCallResponse
 from perdure.core.phase import phase
-from perdure.core.records import Failure, Limits, Plan, RequestRecord
+from perdure.core.records import Failure, Limits, Plan, Pool, RequestRecord
 from perdure.core.reports import (
     Accept,
     AttemptEnded,
@@ -73,6 +74,7 @@ class Story:
         self.checkpoint = Checkpoint()
         self.entries: list[Entry] = []
         self.step = ""
+        self.pool: Pool | None = None
         draft = Draft(self.checkpoint)
         draft.write(SessionCreated(session_id=session_id, root=session_id, agent="support"), at)
         self._keep(draft.entries)
@@ -81,6 +83,8 @@ class Story:
         found = list(written)
         for entry in found:
             self.checkpoint = evolve(self.checkpoint, entry)
+            if isinstance(entry, AllowanceGranted) and self.pool is not None:
+                self.pool = replace(self.pool, drawn=plus(self.pool.drawn, entry.drawn))
         self.entries += found
         return found
 
@@ -126,13 +130,18 @@ class Story:
             at=self.now(),
         )
 
+    def resumes(self, limits: Limits | None = None, *, agents: Limits | None = None, **facts: Any) -> list[Entry]:
+        """The limited turn goes on, by an agent with these limits."""
+        post = Resume(limits=limits, submission="r1", actor="ann")
+        return self.do(Accept(post=post, agent="support", definition="d1", limits=agents or Limits(), at=self.now(), **facts))
+
     def compacts(self, submission: str = "c1") -> list[Entry]:
         post = Compact(submission=submission)
         return self.do(Accept(post=post, agent="support", definition="d1", limits=Limits(), at=self.now()))
 
     def steps(self, digest: str = "same") -> list[Entry]:
         """The next model call starts."""
-        return self.do(StepPrepared(request=request(digest), fence=self.fence, at=self.now()))
+        return self.do(StepPrepared(request=request(digest), fence=self.fence, pool=self.pool, at=self.now()))
 
     def model_ends(self, *parts: Part, **facts: Any) -> list[Entry]:
         running = self.operation(self.running_model.id)
@@ -181,7 +190,7 @@ class Story:
         return AttemptEnded(operation=running.id, status=status, parts=parts, **report)
 
     def plans(self, *calls: PlannedCall) -> list[Entry]:
-        return self.do(CallsPlanned(calls=calls, fence=self.fence, at=self.now()))
+        return self.do(CallsPlanned(calls=calls, fence=self.fence, pool=self.pool, at=self.now()))
 
     def starts(self) -> list[Entry]:
         return self.do(StartTools(fence=self.fence, at=self.now()))
@@ -553,6 +562,8 @@ def line(entry: Entry) -> str:
     match entry:
         case entries.TurnStarted():
             rest = entry.turn
+        case entries.AllowanceGranted():
+            rest = f"{entry.pool} back" if entry.settled else entry.pool
         case entries.MessageAdded():
             sources = [str(item.receipt) for item in entry.responses] or [str(entry.receipt)]
             rest = f"user {entry.deliver}".rstrip() if entry.role == "user" else f"{entry.role} → {','.join(sources)}"

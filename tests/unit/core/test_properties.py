@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 from typing import Any
@@ -15,9 +16,11 @@ from story import Story, call, planned
 from perdure.core import checkpoint as checkpoints
 from perdure.core import entries, journal
 from perdure.core import evolve as evolving
-from perdure.core.checkpoint import Phase
+from perdure.core.budget import drawn_and_spent, elapsed, left, plus, spent_by
+from perdure.core.checkpoint import Checkpoint, Phase
 from perdure.core.commands import Archive, Describe, Halt, Interrupt, PostMessage, Repair, Revive, RevokeGrant, RunCommand, SelectRoute
 from perdure.core.entries import (
+    AllowanceGranted,
     ChildEnded,
     EffectSettled,
     Entry,
@@ -34,8 +37,9 @@ from perdure.core.entries import (
 )
 from perdure.core.evolve import evolve, fold
 from perdure.core.messages import Part, Private, Text, ToolCall, ToolCallResponse
+from perdure.core.model_calls import model_calls
 from perdure.core.phase import due, phase, reviewing, startable
-from perdure.core.records import EffectMatch, Failure, Limits, Plan
+from perdure.core.records import Amounts, EffectMatch, Failure, Limits, Plan, Pool
 from perdure.core.reports import (
     AttemptEnded,
     BeginStep,
@@ -57,6 +61,7 @@ from perdure.core.reports import (
     StopTurn,
     TimePassed,
 )
+from perdure.core.usage import Spending, Totals
 
 EFFECTS = ("pure", "idempotent", "transactional", "external")
 PHASES: set[Phase] = {"idle", "model", "tools", "waiting", "completing", "archived", "halted"}
@@ -179,6 +184,16 @@ class Driver:
         self.turns_begun += 1
         limits = Limits(steps=(None, 2, 5)[pick(3)], tool_calls=(None, None, 3)[pick(3)], tokens=(None, None, 100)[pick(3)])
         holds: Any = ((), ("results",), ("end",), ("results", "end"))[pick(4)]
+        if s.checkpoint.limited is not None and pick(2):
+            s.resumes(Limits(tokens=10_000, tool_calls=20), agents=limits, holds=holds)
+            return
+        limits = msgspec.structs.replace(limits, model_calls=(None, None, 4)[pick(3)], seconds=(None, None, 1)[pick(3)])
+        budgets: dict[str, Any] = {}
+        if pick(3) == 0:
+            spent = Amounts() if s.checkpoint.spent is None else None
+            budgets = {"session_limits": Limits(tokens=(None, 900)[pick(2)], steps=(None, 40)[pick(2)]), "spent": spent}
+        if s.pool is None and pick(4) == 0:
+            s.pool = Pool(id="p", limits=Limits(tokens=(None, 30_000)[pick(2)], tool_calls=9, model_calls=(None, 12)[pick(2)]))
         if pick(9) == 0:
             post = PostMessage(parts=(Text(content="no"),), submission=f"m{self.turns_begun}")
             s.do(Reject(post=post, agent="a", definition="d1", holds=holds, reason="no", extension="guard", at=s.now()))
@@ -189,9 +204,8 @@ class Driver:
             s.do(s.called(asked, holds=holds, limits=limits, submission=f"m{self.turns_begun}"))
             return
         notes = ("it rains", "it's late")[: pick(3)]
-        self.story.says(
-            notes=notes, holds=holds, limits=limits, deliver=("turn", "queue", "steer")[pick(3)], submission=f"m{self.turns_begun}"
-        )
+        deliver = ("turn", "queue", "steer")[pick(3)]
+        self.story.says(notes=notes, holds=holds, limits=limits, deliver=deliver, submission=f"m{self.turns_begun}", **budgets)
 
     def others(self, pick: _Numbers) -> bool:
         """What other sessions, and the time, do to one that waits for them. False: nothing."""
@@ -621,6 +635,63 @@ def test_the_counters_add_up(numbers: list[int]) -> None:
     for entry in of_turns:
         assert entry.steps >= 0
         assert math.isfinite(entry.usage.total_tokens)
+
+
+@bounded
+@given(choices)
+def test_the_ledger_is_what_the_checkpoint_counts(numbers: list[int]) -> None:
+    s = told(numbers).story
+
+    known = Spending.of(model_calls(s.entries)).known
+    for entry in s.entries:
+        spent = getattr(entry, "spent", None)
+        if isinstance(spent, Totals):
+            # What a child used stands in its own ledger.
+            known = known.and_of(spent)
+    assert known == s.checkpoint.usage
+
+
+@bounded
+@given(choices)
+def test_nothing_is_called_beyond_a_limit_and_no_turn_uses_more_than_it_drew_and_one_call(numbers: list[int]) -> None:
+    s = told(numbers).story
+    before = Checkpoint()
+    for entry in s.entries:
+        turn, after = before.turn, evolve(before, entry)
+        if isinstance(entry, OperationStarted) and turn is not None:
+            used = plus(spent_by(turn), turn.carried or Amounts())
+            if entry.request is not None:
+                assert used.model_calls < (turn.limits.model_calls or math.inf)
+                assert used.tokens < (turn.limits.tokens or math.inf)
+                assert used.ms < 1000 * (turn.limits.seconds or math.inf)
+                assert turn.step < (turn.limits.steps or 50)
+                if turn.session is not None:
+                    assert before.usage.total_tokens < (turn.session.tokens or math.inf)
+                if turn.allowance is not None and s.pool is not None:
+                    drawn, taken = drawn_and_spent(turn, turn.allowance)
+                    assert s.pool.limits.tokens is None or taken.tokens < drawn.tokens
+                    assert s.pool.limits.model_calls is None or taken.model_calls < drawn.model_calls
+            elif entry.attempt == 1:
+                assert turn.limits.tool_calls is None or used.tool_calls <= turn.limits.tool_calls
+        before = after
+    assert before == s.checkpoint
+    if s.pool is not None:
+        granted = [entry.drawn for entry in s.entries if isinstance(entry, AllowanceGranted)]
+        assert s.pool.drawn == functools.reduce(plus, granted, Amounts())
+        assert all(rest >= 0 for rest in left(s.pool).values())
+
+
+@bounded
+@given(choices)
+def test_time_runs_while_something_is_in_flight_and_never_backwards(numbers: list[int]) -> None:
+    s = told(numbers).story
+    before, ran = Checkpoint(), 0
+    for entry in s.entries:
+        assert 0 <= elapsed(before, entry) <= max(0, entry.at - before.at)
+        before = evolve(before, entry)
+        now = before.turn.ran if before.turn is not None else 0
+        assert now >= ran or now == 0
+        ran = now
 
 
 @bounded

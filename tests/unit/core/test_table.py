@@ -25,6 +25,7 @@ from perdure.core.commands import (
     Repair,
     Replacement,
     RestoreRevision,
+    Resume,
     Revive,
     RevokeGrant,
     RewriteSpan,
@@ -48,7 +49,7 @@ from perdure.core.errors import (
 )
 from perdure.core.messages import Text, ToolCallResponse
 from perdure.core.phase import phase
-from perdure.core.records import EffectMatch, Errand, Failure, Limits, Plan, RedactedRow
+from perdure.core.records import Amounts, EffectMatch, Errand, Failure, Limits, Plan, Pool, RedactedRow
 from perdure.core.reports import (
     Accept,
     AttemptEnded,
@@ -380,6 +381,14 @@ def prepare(digest: str = "same") -> Tell:
     return lambda s: StepPrepared(request=story.request(digest), fence=s.fence, at=s.now())
 
 
+def drawing(pool: Pool) -> Tell:
+    return lambda s: StepPrepared(request=story.request(), fence=s.fence, pool=pool, at=s.now())
+
+
+def resume() -> Tell:
+    return lambda s: Accept(post=Resume(submission="r1"), agent="support", definition="d1", limits=Limits(tokens=15), at=s.now())
+
+
 def reconciled(outcome: Any = "done", identity: str = "t2.0.1") -> Tell:
     return lambda s: Reconciled(
         operation=identity, outcome=outcome, parts=s.response(identity, "found") if outcome == "done" else (), fence=s.fence, at=s.now()
@@ -412,10 +421,35 @@ def search_backs_off() -> Story:
     return told
 
 
+def out_of_tokens() -> Story:
+    """The turn ended, for it had no tokens left."""
+    told = without_tokens()
+    told.steps()
+    return told
+
+
+def one_call_too_many() -> Story:
+    """The provider failed, and another call would be the second of one."""
+    told = Story()
+    told.says(limits=Limits(model_calls=1))
+    told.steps()
+    told.model_ends(status="failed", retryable=True)
+    return told
+
+
+def beyond_tokens() -> Story:
+    """The model asked for a call, and used more than there was."""
+    told = Story()
+    told.says(limits=Limits(tokens=10))
+    told.steps()
+    told.model_ends(call())
+    return told
+
+
 def without_tokens() -> Story:
     """A second step for which the turn has no tokens left."""
     told = Story()
-    told.says(limits=Limits(tokens=10))
+    told.says(limits=Limits(tokens=15))
     told.steps()
     told.model_ends(call())
     told.plans(planned(call(), "pure"))
@@ -776,6 +810,19 @@ cell(MemoryPrepared, "completing", "the model ended", story.completing, lambda s
 cell(StepPrepared, "model", "behind what was learned", story.looked, prepare(), ["operation_started t2.0.1#1"])
 cell(Accept, "model", "a steer waits while what to remember is looked for", story.looking, accept("steer"), NOTHING)
 cell(Accept, "model", "a steer joins once it was found", story.looked, accept("steer"), ["message user steer"])
+
+cell(Accept, "idle", "the limited turn goes on", out_of_tokens, resume(), ["turn_started t11"])
+cell(Accept, "idle", "no turn was limited", story.idle, resume(), Refusal(SubmissionRejected, "not_limited"))
+cell(Accept, "model", "a turn goes on when none runs", story.before_model, resume(), NOTHING)
+cell(StepPrepared, "model", "the next attempt is beyond a limit", one_call_too_many, prepare(),
+     ["operation_ended t2.0.0#0 cancelled (limit)", "turn_limited t2 model_calls"])
+cell(StepPrepared, "model", "the owner's pool is drawn from", story.before_model, drawing(Pool(id="p", limits=Limits(tokens=10))),
+     ["allowance_granted p", "operation_started t2.0.0#1"])
+cell(StepPrepared, "model", "the owner's pool is empty", story.before_model,
+     drawing(Pool(id="p", limits=Limits(tokens=10), drawn=Amounts(tokens=10))), ["turn_limited t2 tokens"])
+cell(CallsPlanned, "tools", "what was used is beyond a limit", beyond_tokens, plan(),
+     ["operation_planned t2.0.1 refund", "operation_ended t2.0.1#0 cancelled (limit) !'not executed: limit reached: tokens'",
+      "message tool → 8", "turn_limited t2 tokens"])
 
 cell(AttemptEnded, "model", "a fact is found", story.looking,
      lambda s: s.memory_ends(Text(content='[{"content": "It rains."}]')),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from ..budget import reached, told
 from ..checkpoint import CALLS_LIMIT, Operation
 from ..draft import Draft
-from ..entries import AnswerRequested, ApprovalRequested, OperationPlanned, ToolCalled, TurnLimited
+from ..entries import AnswerRequested, ApprovalRequested, OperationPlanned, ToolCalled
 from ..ids import approval_id, request_id
 from ..phase import startable
-from ..records import Failure
 from ..reports import CallAccepted, CallsPlanned, Guarded, PlannedCall, StartTools
+from .budgets import LIMIT, end_limited, stopped_by
 from .children import begin_call
-from .endings import drop_calls, end_call, end_turn, error_response, finish_batch, tell_results
+from .endings import UNKNOWN_LIVE, close_operations, drop_calls, end_call, error_response, finish_batch, tell_results
 
 
 def call_from_outside(draft: Draft, command: CallAccepted) -> None:
@@ -24,6 +25,8 @@ def call_from_outside(draft: Draft, command: CallAccepted) -> None:
         definition=command.definition,
         route=command.route,
         limits=command.limits,
+        session=command.session_limits,
+        spent=command.spent,
         archive=command.archive,
         author=asked.actor,
         holds=command.holds,
@@ -36,14 +39,15 @@ def plan_calls(draft: Draft, command: CallsPlanned) -> None:
     turn, at = draft.turn, command.at
     if not turn.unplanned:
         return
-    limit = turn.limits.tool_calls
-    if limit is not None and turn.tool_calls + len(command.calls) > limit:
-        drop_calls(draft, at, "the turn's limit of tool calls is reached", Failure(code="limit"))
-        tell_results(draft, at)
-        end_turn(draft, TurnLimited, at, limit="tool_calls", reason="limit reached: tool_calls")
-        return
     if len(command.calls) > CALLS_LIMIT:
         raise AssertionError("an answer with too many calls is no answer")
+    if (hit := stopped_by(draft, command.pool, at, len(command.calls))) is not None:
+        limit, found = hit
+        own = (limit, found.scope) == ("tool_calls", "turn")
+        drop_calls(draft, at, "the turn's limit of tool calls is reached" if own else told(limit, found), LIMIT)
+        tell_results(draft, at)
+        end_limited(draft, hit, at)
+        return
     answered = ("reject", "replay")
     operations = tuple(
         Operation(
@@ -120,8 +124,14 @@ def guard(draft: Draft, command: Guarded) -> None:
 
 def start_tools(draft: Draft, command: StartTools) -> None:
     turn = draft.checkpoint.turn
+    hit = reached(draft.checkpoint, turn, 0) if turn is not None else None
+    if turn is not None and hit is not None and not any(item.status in ("started", "unknown", "ready") for item in turn.tools):
+        close_operations(draft, command.at, UNKNOWN_LIVE, LIMIT)
+        end_limited(draft, hit, command.at)
+        return
     for item in startable(turn) if turn is not None else ():
-        if item.not_before > command.at:
+        # What began is brought to its end, whatever it takes; nothing else begins once a limit was passed.
+        if item.not_before > command.at or (hit is not None and item.status == "planned"):
             continue
         plan = command.plans.get(item.id)
         begin_call(draft, item, command.fence, command.at, plan)

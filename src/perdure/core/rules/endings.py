@@ -270,8 +270,8 @@ def end_turn(draft: Draft, ending: type[TurnEnded], at: int, *, unheard: bool = 
         return
     if ending is TurnFailed and turn.notes and not turn.answer:
         draft.write(NotesWithdrawn(notes=turn.notes), at)
-    ended = ending(turn=turn.id, submission=turn.submission, steps=turn.step, tool_calls=turn.tool_calls, usage=turn.usage, **facts)
-    draft.write(ended, at)
+    counted: dict[str, Any] = {"steps": turn.step, "tool_calls": turn.tool_calls, "usage": turn.usage, "ran": turn.ran}
+    draft.write(ending(turn=turn.id, submission=turn.submission, **counted, **facts), at)
 
 
 def abort(draft: Draft, at: int, reason: str, *, interrupt: str = "", actor: str = "", extension: str = "") -> None:

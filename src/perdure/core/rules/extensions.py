@@ -113,5 +113,5 @@ def finish_ending(draft: Draft, command: EndTurn) -> None:
         case "failed":
             shape, facts = TurnFailed, {"failure": ending.failure}
         case "limited":
-            shape, facts = TurnLimited, {"limit": ending.limit}
+            shape, facts = TurnLimited, {"limit": ending.limit, "reached": ending.reached}
     end_turn(draft, shape, command.at, reason=ending.reason, **facts)

@@ -8,10 +8,12 @@ from ..commands import Halt, Repair
 from ..draft import Draft
 from ..entries import Halted
 from ..errors import SessionHalted
+from .budgets import give_back
 
 
 def halt(draft: Draft, command: Halt) -> None:
     """Nothing of what is under way ends: a damaged session is no ground to decide on, and whoever goes on with it recovers it."""
+    give_back(draft, command.at)
     halted = Halted(reason=command.reason, problem=command.problem, submission=command.submission, actor=command.actor)
     draft.write(halted, command.at)
 

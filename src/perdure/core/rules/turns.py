@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ..checkpoint import Operation, Turn
-from ..commands import Compact, Interrupt, PostMessage
+from ..budget import raised
+from ..checkpoint import Operation
+from ..commands import Compact, Interrupt, PostMessage, Resume
 from ..draft import Draft
 from ..entries import (
     AnswerRequested,
@@ -13,7 +14,6 @@ from ..entries import (
     OperationEnded,
     OperationStarted,
     TurnCompleted,
-    TurnLimited,
     TurnStarted,
 )
 from ..errors import SubmissionRejected
@@ -23,6 +23,7 @@ from ..memory import MEMORY, STATE
 from ..messages import digest_of, part_digest, visible
 from ..records import Failure, Plan
 from ..reports import Accept, CompactionPrepared, Fail, Finish, MemoryPrepared, Redefined, RepairPrepared, StepPrepared
+from .budgets import LIMIT, check_resume, end_limited, stopped_by
 from .endings import UNKNOWN_LIVE, abort, end_turn, fail_turn
 
 
@@ -30,6 +31,8 @@ def start_turn(draft: Draft, command: Accept) -> None:
     post = command.post
     if isinstance(post, PostMessage) and post.turn and post.deliver == "steer":
         raise _stale(post.turn)
+    if isinstance(post, Resume):
+        check_resume(draft, post)
     begin_turn(draft, command)
     if isinstance(post, PostMessage):
         _user_message(draft, post, "queue" if post.deliver == "steer" else post.deliver, command.at)
@@ -38,16 +41,23 @@ def start_turn(draft: Draft, command: Accept) -> None:
 def begin_turn(draft: Draft, command: Accept, *, rejected: str = "") -> None:
     """A submission is taken up. ``rejected`` is the digest of one that the agent's own code turned away, which stands nowhere else."""
     post = command.post
+    message = post if isinstance(post, PostMessage) else None
+    limited = draft.checkpoint.limited if isinstance(post, Resume) else None
     started = TurnStarted(
         submission=post.submission,
         agent=command.agent,
         definition=command.definition,
         route=command.route,
-        limits=command.limits,
+        limits=raised(command.limits, post.limits) if isinstance(post, Resume) else command.limits,
         archive=command.archive,
-        author=(post.author or post.actor) if isinstance(post, PostMessage) else post.actor,
-        source=post.source if isinstance(post, PostMessage) else None,
+        author=post.actor if message is None else message.author or message.actor,
+        source=None if message is None else message.source,
         compacts=isinstance(post, Compact),
+        run=None if message is None else message.limits,
+        session=command.session_limits,
+        spent=command.spent,
+        resumes="" if limited is None else limited.turn,
+        carried=None if limited is None else limited.spent,
         holds=command.holds,
         rejected=rejected,
         finish=command.finish,
@@ -110,29 +120,22 @@ def ask_model(
     plan: Plan,
     changed: str,
 ) -> None:
-    """Start an attempt: of the operation that was ``running`` if it asked the same, else of a new one, within the turn's limits."""
+    """Start an attempt: of the operation that was ``running`` if it asked the same, else of a new one, within every budget."""
     request, at = command.request, command.at
     if running is not None and running.status == "started":
         return
-    if running is not None and running.plan.arguments == request.digest:
-        draft.write(OperationStarted(operation=running.id, attempt=running.attempt + 1, fence=command.fence, request=request), at)
-        return
-    if running is not None:
+    if running is not None and running.plan.arguments != request.digest:
         failure = Failure(code="request_changed", message=changed)
         draft.write(OperationEnded(operation=running.id, attempt=0, status="cancelled", failure=failure), at)
-    elif limit := _limit_reached(draft.turn):
-        end_turn(draft, TurnLimited, at, limit=limit, reason=f"limit reached: {limit}")
-        return
-    draft.write(OperationStarted(operation=draft.turn.next_id(), attempt=1, fence=command.fence, plan=plan, request=request), at)
-
-
-def _limit_reached(turn: Turn) -> str:
-    limits = turn.limits
-    if limits.steps is not None and turn.step >= limits.steps:
-        return "steps"
-    if limits.tokens is not None and turn.usage.total_tokens >= limits.tokens:
-        return "tokens"
-    return ""
+        running = None
+    if (hit := stopped_by(draft, command.pool, at)) is not None:
+        if running is not None:
+            draft.write(OperationEnded(operation=running.id, attempt=0, status="cancelled", failure=LIMIT), at)
+        end_limited(draft, hit, at)
+    elif running is not None:
+        draft.write(OperationStarted(operation=running.id, attempt=running.attempt + 1, fence=command.fence, request=request), at)
+    else:
+        draft.write(OperationStarted(operation=draft.turn.next_id(), attempt=1, fence=command.fence, plan=plan, request=request), at)
 
 
 def interrupt(draft: Draft, command: Interrupt) -> None:

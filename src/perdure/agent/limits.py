@@ -1,0 +1,27 @@
+"""Whether limits are ones that anything can be held to."""
+
+from __future__ import annotations
+
+from ..core import canonical
+from ..core.records import Limits
+
+__all__ = ["LEAST", "wrong_limit"]
+
+LEAST = {"steps": 1, "tool_calls": 0, "tokens": 1, "model_calls": 1, "cost": 1, "seconds": 1, "children": 0, "depth": 0, "handoffs": 0}
+"""The least of each: no tool call is a limit that makes sense, and where no model may be called nothing can be done."""
+
+
+def wrong_limit(limits: object) -> tuple[str, str] | None:
+    """What is wrong with limits, and what would be right; None if nothing is."""
+    if type(limits) is not Limits:
+        return "must be Limits(…)", "Limits(steps=20, tokens=100_000)"
+    if type(limits.strict) is not bool:
+        return f"have strict={limits.strict!r:.40}", "True or False"
+    for limit, least in LEAST.items():
+        value = getattr(limits, limit)
+        # Seconds are counted in milliseconds.
+        most = canonical.MAX_INTEGER // 1000 if limit == "seconds" else canonical.MAX_INTEGER
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most):
+            unit = ", in billionths of a dollar: usd(2.50)" if limit == "cost" else ""
+            return f"have {limit}={value!r:.40}, which is no number of {limit}", f"at least {least}{unit}, or None"
+    return None

@@ -1,0 +1,246 @@
+"""Budgets: what was used of them, whether a model or a tool may still be called, and what a turn draws from its owner's pool.
+
+Everything is counted from entries, so it is counted once: a repeated commit, a replayed receipt and a restart add nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from .checkpoint import Allowance, Checkpoint, Turn
+from .entries import Entry, OperationEnded, Recovered
+from .records import Amounts, Limits, Pool, Reached, Scope
+
+__all__ = [
+    "LIMITS",
+    "STEPS",
+    "drawn_and_spent",
+    "elapsed",
+    "fields",
+    "is_clocked",
+    "left",
+    "own",
+    "plus",
+    "raised",
+    "reached",
+    "shortage",
+    "spent_by",
+    "told",
+    "within_reach",
+]
+
+STEPS = 50
+"""How many steps a turn may have whose agent says nothing about them."""
+
+LIMITS = ("seconds", "tokens", "cost", "model_calls", "steps", "tool_calls")
+"""Every limit, in the order in which one is named where several are reached at once."""
+
+MEASURED = ("seconds", "tokens", "cost")
+"""Limits that a call can pass by more than one, since nobody knows before it what it takes."""
+
+LEAST_DRAW = {"seconds": 10_000, "tokens": 2_000, "cost": 10_000_000, "model_calls": 1, "steps": 1, "tool_calls": 1}
+"""What a turn draws at least from its owner's pool: ms, tokens, nanodollars, calls and steps."""
+
+SHARE = 8
+"""A turn draws this part of what is left in the pool, so that it rarely has to come again and leaves enough to others."""
+
+
+def fields(limit: str) -> str:
+    """The field of `Amounts` that counts what a limit bounds."""
+    return "ms" if limit == "seconds" else limit
+
+
+def _allowed(limits: Limits, limit: str) -> int | None:
+    value: int | None = getattr(limits, limit)
+    return None if value is None else value * 1000 if limit == "seconds" else value
+
+
+def plus(one: Amounts, other: Amounts, sign: int = 1) -> Amounts:
+    """The sum, or with ``sign`` -1 the difference."""
+    return Amounts(**{name: getattr(one, name) + sign * getattr(other, name) for name in Amounts.__struct_fields__})
+
+
+def spent_by(turn: Turn) -> Amounts:
+    """What a turn used itself, without what it carries on."""
+    usage = turn.usage
+    return Amounts(
+        steps=turn.step,
+        tool_calls=turn.tool_calls,
+        model_calls=usage.calls,
+        tokens=usage.total_tokens,
+        cost=usage.cost,
+        ms=turn.ran,
+        unknown=usage.unknown_calls,
+        unpriced=usage.unpriced_calls,
+    )
+
+
+def own(turn: Turn) -> Amounts:
+    """What a turn used without its children, which draw from their owner's pool themselves."""
+    used, others = spent_by(turn), turn.others
+    if others is None:
+        return used
+    theirs = Amounts(
+        model_calls=others.calls,
+        tokens=others.total_tokens,
+        cost=others.cost,
+        unknown=others.unknown_calls,
+        unpriced=others.unpriced_calls,
+    )
+    return plus(used, theirs, -1)
+
+
+def _spent_in_session(checkpoint: Checkpoint, turn: Turn) -> Amounts:
+    before, usage = checkpoint.spent or Amounts(), checkpoint.usage
+    return Amounts(
+        steps=before.steps + turn.step,
+        tool_calls=before.tool_calls + turn.tool_calls,
+        ms=before.ms + turn.ran,
+        model_calls=usage.calls,
+        tokens=usage.total_tokens,
+        cost=usage.cost,
+        unknown=usage.unknown_calls,
+        unpriced=usage.unpriced_calls,
+    )
+
+
+def _budgets(checkpoint: Checkpoint, turn: Turn) -> Iterator[tuple[Scope, Limits, Amounts]]:
+    used = spent_by(turn) if turn.carried is None else plus(spent_by(turn), turn.carried)
+    yield "turn", turn.limits if turn.limits.steps is not None else replace(turn.limits, steps=STEPS), used
+    if turn.run is not None:
+        yield "run", turn.run, used
+    if turn.session is not None:
+        yield "session", turn.session, _spent_in_session(checkpoint, turn)
+
+
+def reached(checkpoint: Checkpoint, turn: Turn, calls: int | None = None) -> tuple[str, Reached] | None:
+    """The first limit that keeps a model from being called; with ``calls``, that keeps so many tool calls from being made.
+
+    A model is called only below every limit. Tools run as long as nothing was passed: what is used up exactly may still be finished with.
+    """
+    for scope, limits, used in _budgets(checkpoint, turn):
+        for limit in LIMITS:
+            allowed = _allowed(limits, limit)
+            if allowed is None:
+                continue
+            value: int = getattr(used, fields(limit))
+            if calls is None:
+                over = value >= allowed and (limit != "tool_calls")
+            else:
+                over = value > allowed if limit in MEASURED else limit == "tool_calls" and value + calls > allowed
+            unknown = limits.strict and _is_unknown(limit, used)
+            if over or unknown:
+                return limit, Reached(scope=scope, used=_shown(limit, value), allowed=_shown(limit, allowed), unknown=unknown and not over)
+    return None
+
+
+def _is_unknown(limit: str, used: Amounts) -> bool:
+    """Whether nobody knows how much of it was used."""
+    return (limit == "tokens" and used.unknown > 0) or (limit == "cost" and used.unknown + used.unpriced > 0)
+
+
+def _shown(limit: str, value: int) -> int:
+    return value // 1000 if limit == "seconds" else value
+
+
+def told(limit: str, hit: Reached) -> str:
+    """A sentence for who reads why a turn ended."""
+    where = {"turn": "", "run": " of this run", "session": " of the session", "owner": " of the owner's pool"}[hit.scope]
+    if hit.unknown:
+        return f"limit of {limit}{where}: how much was used is not known any more"
+    return f"limit reached: {limit}{where}"
+
+
+def raised(limits: Limits, others: Limits | None) -> Limits:
+    """Limits with others in their place, where those say something."""
+    if others is None:
+        return limits
+    changes = {limit: value for limit in LIMITS if (value := getattr(others, limit)) is not None}
+    return replace(limits, strict=limits.strict or others.strict, **changes)
+
+
+# ---------------------------------------------------------------------------------------------------------------------- time
+
+
+def elapsed(checkpoint: Checkpoint, entry: Entry) -> int:
+    """How long a turn ran (ms) between an entry and the one before: while an attempt was in flight, or before it was tried again.
+
+    Time in which nobody worked on it doesn't count: waiting for people, for a process, and for the end of one that died.
+    """
+    turn, gap = checkpoint.turn, entry.at - checkpoint.at
+    if turn is None or gap <= 0 or isinstance(entry, Recovered):
+        return 0
+    if isinstance(entry, OperationEnded) and entry.failure is not None and entry.failure.code in ("restart", "taken"):
+        return 0
+    if any(item.status == "started" and not item.is_question for item in turn.operations):
+        return gap
+    until = max((item.not_before for item in turn.operations if item.status == "ready"), default=0)
+    return max(0, min(gap, until - checkpoint.at))
+
+
+# --------------------------------------------------------------------------------------------------------------------- pools
+
+
+def left(pool: Pool) -> dict[str, int]:
+    """What a pool has left of each thing that it limits; less than 0 where calls took more than was known before."""
+    found: dict[str, int] = {}
+    for limit in LIMITS:
+        allowed = _allowed(pool.limits, limit)
+        if allowed is not None:
+            found[limit] = allowed - getattr(pool.drawn, fields(limit))
+    return found
+
+
+def drawn_and_spent(turn: Turn, allowance: Allowance) -> tuple[Amounts, Amounts]:
+    """What a turn drew from a pool, and what it used since then."""
+    return allowance.drawn, plus(own(turn), allowance.base, -1)
+
+
+def within_reach(turn: Turn, pool: Pool, calls: int | None = None) -> bool:
+    """Whether what the turn drew already is enough for the next model call, or for so many tool calls."""
+    allowance = turn.allowance
+    if allowance is None or allowance.pool != pool.id:
+        return False
+    drawn, used = drawn_and_spent(turn, allowance)
+    return not any(_lacking(limit, drawn, used, calls) for limit in left(pool))
+
+
+def _lacking(limit: str, drawn: Amounts, used: Amounts, calls: int | None) -> int:
+    """How much more must be drawn before anything is called: what was used beyond what was drawn, and one."""
+    value: int = getattr(used, fields(limit))
+    have: int = getattr(drawn, fields(limit))
+    if limit == "tool_calls":
+        return max(0, value + (calls or 0) - have)
+    return max(0, value + 1 - have) if calls is None else 0
+
+
+def shortage(turn: Turn, pool: Pool, calls: int | None = None) -> tuple[Amounts, tuple[str, Reached] | None]:
+    """What the turn has to draw now, and the limit of the pool that keeps it from that.
+
+    It draws more than it needs at once, a part of what is left, so that most calls are made without the pool.
+    """
+    allowance = turn.allowance
+    if allowance is not None and allowance.pool == pool.id:
+        drawn, used = drawn_and_spent(turn, allowance)
+    else:
+        drawn, used = Amounts(), Amounts()
+    amounts: dict[str, int] = {}
+    for limit, rest in left(pool).items():
+        lacking = _lacking(limit, drawn, used, calls)
+        if not lacking:
+            continue
+        if lacking > rest:
+            allowed = getattr(pool.limits, limit)
+            taken = _shown(limit, getattr(pool.drawn, fields(limit)))
+            return Amounts(), (limit, Reached(scope="owner", used=taken, allowed=allowed))
+        amounts[fields(limit)] = min(rest, max(lacking, LEAST_DRAW[limit], rest // SHARE))
+    return Amounts(**amounts), None
+
+
+def is_clocked(turn: Turn) -> bool:
+    """Whether anybody wants to know how long the turn runs."""
+    return turn.allowance is not None or any(
+        limits is not None and limits.seconds is not None for limits in (turn.limits, turn.run, turn.session)
+    )
