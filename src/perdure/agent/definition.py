@@ -25,7 +25,7 @@ __all__ = ["compatible", "describe", "difference", "fingerprint"]
 _FORMAT = 1
 """Goes up when `describe` says the same thing in another way."""
 
-_TOOL_FACTS = ("effect", "key", "reconcile", "on_uncertain", "guard", "timeout", "exclusive", "calls", "agent", "background")
+_TOOL_FACTS = ("effect", "key", "reconcile", "on_uncertain", "guard", "timeout", "exclusive", "resumable", "calls", "agent", "background")
 
 
 def describe(agent: Agent) -> dict[str, Any]:
@@ -125,6 +125,7 @@ def _describe_tool(tool: Tool) -> dict[str, Any]:
         "guard": tool.guard,
         "timeout": tool.timeout,
         "exclusive": tool.exclusive,
+        "resumable": tool.resumable,
     } | _delegation(tool)
 
 

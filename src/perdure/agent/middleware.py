@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, TypeVar, final
+from typing import Any, Protocol, TypeAlias, TypeVar, final, get_args
 
 from ..core import canonical
 from ..core.entries import TurnEnding
@@ -248,12 +248,13 @@ class HookContext:
 
         A hook may run again after a crash; then the recorded result of ``name`` is returned and ``function`` is not called. If the
         process died in between, ``effect`` decides as it does for tools: what is external raises `EffectUncertain`, the rest is done
-        again. Raises `EffectFailed` if it raised, also when it is asked for again, and `UsageError` where no turn runs. ``timeout`` is in
-        seconds. Give `idempotency_key` of the same name to services that know such keys.
+        again. A ``transactional`` function gets the connection of the commit that holds its receipt before its own arguments, as in
+        `ToolContext.transaction`. Raises `EffectFailed` if it raised, also when it is asked for again, and `UsageError` where no turn
+        runs. ``timeout`` is in seconds. Give `idempotency_key` of the same name to services that know such keys.
         """
         _check_key(name, "the name of an effect")
-        if effect not in ("pure", "idempotent", "external"):
-            raise UsageError(f"effect={effect!r} is not possible here", hint="pure, idempotent or external")
+        if effect not in get_args(EffectClass):
+            raise UsageError(f"effect={effect!r} is not possible here", hint=f"one of {', '.join(get_args(EffectClass))}")
         if timeout is not None and not is_seconds(timeout):
             raise UsageError(f"timeout={timeout!r} must be a number of seconds")
         if self.outside is None:

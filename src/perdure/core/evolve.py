@@ -297,7 +297,7 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
     changes: dict[str, Any] = {"restarts": operation.restarts + lost, "failures": operation.failures + failed}
     if entry.final:
         changes |= _end(operation.plan, entry)
-    elif entry.status == "uncertain" and operation.plan.kind == "tool":
+    elif entry.status == "uncertain" and operation.plan.kind in ("tool", "step"):
         changes |= {"status": "unknown", "receipt": entry.seq}
     else:
         changes |= {"status": "ready", "not_before": entry.retry_at}

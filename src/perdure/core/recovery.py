@@ -48,7 +48,8 @@ def recover(draft: Draft, command: Claimed) -> None:
     still = draft.checkpoint.turn
     if still is not None and not still.ending:
         for item in lost:
-            if item.plan.ask_when_uncertain and not item.plan.reconcile and item.plan.effect == "external":
+            plan = item.plan
+            if plan.ask_when_uncertain and not plan.reconcile and not plan.resumable and plan.effect == "external":
                 ask_uncertain(draft, item, command.at)
 
 
@@ -56,7 +57,7 @@ def _settle(draft: Draft, item: Operation, at: int) -> bool:
     """What became of one lost attempt: an outcome that is unknown, or another attempt. True: there were too many."""
     plan = item.plan
     ended = OperationEnded(operation=item.id, attempt=item.attempt, status="uncertain", final=False, failure=LOST)
-    if plan.effect == "external" and plan.kind == "tool":
+    if plan.effect == "external" and plan.kind == "tool" and not plan.resumable:
         if plan.reconcile or item.status == "unknown":
             return False
         if plan.ask_when_uncertain:
@@ -65,7 +66,8 @@ def _settle(draft: Draft, item: Operation, at: int) -> bool:
             end_uncertain(draft, item, at, UNKNOWN_AFTER_RESTART, failure=LOST, can_tell=False)
         return False
     if plan.effect == "external" and plan.kind == "step":
-        draft.write(replace(ended, final=True), at)
+        if not plan.reconcile and item.status != "unknown":
+            draft.write(replace(ended, final=True), at)
         return False
     if item.restarts >= RESTARTS:
         end_crash_loop(draft, item, at)

@@ -405,11 +405,12 @@ class CommandDone(_Command, frozen=True, kw_only=True):
 
 
 class BeginStep(_Command, frozen=True, kw_only=True):
-    """An extension is about to do something outside."""
+    """An extension, or a tool in its running ``attempt``, is about to do something outside."""
 
     operation: str
     plan: Plan
     fence: int
+    attempt: int = 0
 
 
 class ResultsReviewed(_Command, frozen=True, kw_only=True):

@@ -291,6 +291,7 @@ def _planned(plan: Plan, tool: Tool, arguments: Any, now: int) -> Plan:
         effect_key="" if tool.effect == "pure" else tool.selected(arguments),
         exclusive=tool.exclusive,
         reconcile=tool.reconcile is not None,
+        resumable=tool.resumable,
         ask_when_uncertain=tool.on_uncertain == "ask",
     )
 

@@ -125,8 +125,11 @@ class Driver:
             fetch=self._known.blob,
             clock=self.clock,
             report=self._reported,
+            transact=self._work.transactions.append,
+            late=self._late,
             wake=self._wake.set,
         )
+        self._performer.steps = self._steps
         self._hooks = Hooks(
             session_id=session_id,
             store_id=self.store.store_id,
@@ -263,7 +266,7 @@ class Driver:
 
     async def advance(self) -> State:
         """At most one commit: everything that is known now, and the intents that follow from it."""
-        if (error := self._work.error or self._hooks.error) is not None:
+        if (error := self._work.error or self._hooks.error or self._steps.error) is not None:
             raise error
         if self._family.error is not None and not self.held:
             raise self._family.error
@@ -618,6 +621,7 @@ class Driver:
         """This process may not commit any more."""
         self._family.leave()
         self._hooks.abandon()
+        self._steps.abandon()
         self.lingering = self._work.abandon(hand_over=not self.runtime.closed)
         self.held = False
 

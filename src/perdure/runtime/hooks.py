@@ -39,7 +39,7 @@ from .context import Fetch, note_message, resolve_parts
 from .feed import HookFailed
 from .ledger import Ledger
 from .perform import asked_to_stop, keep_parts
-from .steps import LETTING_GO_SECONDS, Steps
+from .steps import LETTING_GO_SECONDS, Deed, Steps
 
 __all__ = ["Additions", "Fault", "Hooks", "Key", "Round", "Said", "copied"]
 
@@ -331,7 +331,9 @@ class Hooks:
         async def outside(
             name: str, function: Callable[..., Any], args: tuple[Any, ...], effect: EffectClass, timeout: float | None
         ) -> Any:
-            return await self._steps.perform(identity(name), function, args, effect, timeout)
+            named = f"{item.name}.{hook}.{name}"
+            deed = Deed(identity=identity(name), name=named, function=function, args=args, effect=effect, timeout=timeout)
+            return await self._steps.perform(deed)
 
         return HookContext(
             session_id=self._session_id,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..core.checkpoint import Operation
 from ..core.commands import ReportResult
-from ..core.effects import effect_key
+from ..core.effects import effect_key, tool_of
 from ..core.entries import EffectSettled, Entry, ExtensionSet, OperationEnded
 from ..core.errors import StoreCorrupt
 from ..core.journal import open_entry
@@ -125,6 +125,7 @@ class Ledger:
                 found = await self.receipt(row.seq, batch)
                 if (found.operation, found.attempt) == (command.operation, command.attempt):
                     receipt, key = found, row.effect_key
+                    operation = Operation(id=command.operation, plan=Plan(kind="tool", name=tool_of(key)))
                     response = found.parts[0] if found.parts else None
                     if isinstance(response, ToolCallResponse):
                         operation = Operation(id=command.operation, plan=Plan(kind="tool", name=response.name, call=response.id))

@@ -8,7 +8,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from copy import deepcopy
-from typing import Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import msgspec
 
@@ -17,6 +17,7 @@ from ..core import canonical
 from ..core.checkpoint import CALLS_LIMIT, Operation, Turn
 from ..core.context import NOTES_LIMIT
 from ..core.errors import (
+    EffectUncertain,
     InvalidModelOutput,
     LimitExceeded,
     MediaBudgetExceeded,
@@ -44,6 +45,9 @@ from . import tokens
 from .clock import Clock
 from .context import Fetch
 from .transactions import Transaction
+
+if TYPE_CHECKING:
+    from .steps import Steps
 
 __all__ = ["LONGEST_SECONDS", "OUTPUT_LIMIT", "Late", "Outcome", "Performed", "Performer", "asked_to_stop", "keep_parts", "stored_media"]
 
@@ -129,6 +133,7 @@ class Performer:
         self.identity = Identity()
         self.metadata: dict[str, Any] = {}
         self.turn: Turn | None = None
+        self.steps: Steps | None = None
         self._session_id = session_id
         self._store_id = store_id
         self._secret = secret
@@ -337,7 +342,7 @@ class Performer:
                 return self._responded(operation, "failed", said(error, None), is_error=True, failure=failure)
         _log.warning("the tool %s raised %s", tool.name, words(error))
         failure = Failure(code="tool_raised", message=words(error))
-        if tool.effect == "external":
+        if tool.effect == "external" or isinstance(error, EffectUncertain):
             return (
                 AttemptEnded(operation=operation.id, attempt=operation.attempt, status="uncertain", failure=failure, at=self._clock.now()),
                 (),
@@ -387,7 +392,7 @@ class Performer:
         try:
             bound = tool.check(arguments)
             seconds = RECONCILE_SECONDS if tool.timeout is None else tool.timeout
-            answer = await self._within(seconds, tool.reconcile_call(self.context(operation, agent), bound))
+            answer = await self._within(seconds, tool.reconcile_call(self.context(operation, agent, reads=True), bound))
             if isinstance(answer, NotDone):
                 return msgspec.structs.replace(report, outcome="not_done", at=self._clock.now()), ()
             if isinstance(answer, Done):
@@ -408,8 +413,18 @@ class Performer:
             timer.cancel()
             asked.cancel()
 
-    def context(self, operation: Operation, agent: Agent) -> ToolContext:
-        """What a tool is told about its call."""
+    def context(self, operation: Operation, agent: Agent, *, reads: bool = False) -> ToolContext:
+        """What a tool is told about its call. ``reads``: it may only read."""
+        tool = agent.tool(operation.plan.name)
+
+        async def outside(name: str, function: Callable[..., Any], args: tuple[Any, ...], **options: Any) -> Any:
+            from .steps import Deed
+
+            assert self.steps is not None
+            identity, called = f"{operation.id}/{name}", f"{operation.plan.name}/{name}"
+            deed = Deed(identity=identity, name=called, function=function, args=args, attempt=operation.attempt, **options)
+            return await self.steps.perform(deed)
+
         return ToolContext(
             session_id=self._session_id,
             turn=operation.id.split(".", 1)[0],
@@ -424,6 +439,8 @@ class Performer:
             source=self.turn.source if self.turn is not None else None,
             agent=agent.name,
             effect=operation.plan.effect,
+            outside=None if reads or tool is None or not tool.is_async else outside,
+            key=lambda name: idempotency_key(self._store_id, self._session_id, f"{operation.id}/{name}"),
         )
 
 

@@ -1,38 +1,76 @@
-"""What an agent's own code does outside: an operation of kind ``step``, with its intent before and its receipt after."""
+"""What hooks and tools do outside besides their calls: an operation of kind ``step``, with its intent before and its receipt after."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from ..core import canonical
 from ..core.checkpoint import Checkpoint, Operation
-from ..core.errors import EffectFailed, EffectUncertain, LimitExceeded, NotCanonical, UsageError
+from ..core.entries import EffectSettled, OperationEnded
+from ..core.errors import EffectFailed, EffectUncertain, LimitExceeded, NotCanonical, Refused, StaleRequest, StoreError, UsageError
 from ..core.ids import arguments_digest
-from ..core.messages import ToolCallResponse
+from ..core.messages import Part, ToolCallResponse
 from ..core.records import EffectClass, Failure, Plan
-from ..core.reports import AttemptEnded, BeginStep
+from ..core.reports import AttemptEnded, BeginStep, Reconciled
 from ..core.words import words
-from ..tools.tool import ToolCancelled, ToolError, begin, makes_coroutine
+from ..store.base import StoredBlob
+from ..tools.tool import Done, NotDone, ToolCancelled, ToolError, begin, makes_coroutine, reconciled
+from ..tools.transaction import InTransaction
 from .batch import Batch
 from .clock import Clock
 from .context import Fetch, resolve_parts
 from .ledger import Ledger
-from .perform import Outcome, keep_parts
+from .perform import Late, Outcome, keep_parts
+from .transactions import Transaction
 
-__all__ = ["LETTING_GO_SECONDS", "Steps"]
+__all__ = ["LETTING_GO_SECONDS", "Deed", "Steps"]
+
+_log = logging.getLogger("perdure.runtime")
 
 LETTING_GO_SECONDS = 5.0
 """How long a hook, or what it does outside, may take to let go once it is cancelled."""
 
 
-class Steps:
-    """The outside work of one session's hooks. `propose` puts what is to begin into a commit; `committed` lets it begin, or go on.
+class Deed(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done outside under an ``identity``. ``name`` is what the journal calls it, ``attempt`` that of the tool that does it,
+    0 in a hook. ``reconcile`` tells what became of it where nobody knows. ``timeout`` is in seconds."""
 
-    ``report`` gets the receipts, for the next commit. Nothing here begins before its intent is durable, and nothing that was begun is
-    begun again unless a recovery says that it may.
+    identity: str
+    name: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    effect: EffectClass = "external"
+    timeout: float | None = None
+    reconcile: Callable[..., Any] | None = None
+    attempt: int = 0
+
+    @property
+    def plan(self) -> Plan:
+        """What the journal says of it. Nothing but what may be uncertain has to be found again."""
+        known = canonical.digest(self.identity.encode()) if self.effect == "external" else ""
+        return Plan(
+            kind="step",
+            name=self.name,
+            effect=self.effect,
+            arguments=_digest(self.args),
+            effect_key=known,
+            reconcile=self.reconcile is not None and self.effect == "external",
+        )
+
+
+class Steps:
+    """The outside work of one session's hooks and tools. `propose` puts what is to begin into a commit; `committed` lets it go on.
+
+    ``report`` gets the receipts, for the next commit, and ``transact`` what is done in the commit of its receipt; ``late`` what ended after
+    it was given up. Nothing here begins before its intent is durable, and nothing that was begun is begun again unless a recovery says that
+    it may. ``error`` is the store's that kept a result from being read.
     """
 
     def __init__(
@@ -43,15 +81,21 @@ class Steps:
         fetch: Fetch,
         clock: Clock,
         report: Callable[[Outcome], None],
+        transact: Callable[[Transaction], None],
+        late: Late,
         wake: Callable[[], None],
     ) -> None:
+        self.error: StoreError | None = None
         self._checkpoint = checkpoint
         self._ledger = ledger
         self._fetch = fetch
         self._clock = clock
         self._report = report
+        self._transact = transact
+        self._late = late
         self._wake = wake
-        self._wishes: dict[str, tuple[Plan, asyncio.Future[None]]] = {}
+        self._over = False
+        self._wishes: dict[str, tuple[Deed, asyncio.Future[None]]] = {}
         self._news: set[asyncio.Future[None]] = set()
         self._busy: set[str] = set()
 
@@ -62,13 +106,15 @@ class Steps:
 
     def propose(self, batch: Batch, fence: int) -> None:
         """Write the intents of what is to begin."""
-        for identity, (plan, begun) in self._wishes.items():
+        for identity, (deed, begun) in self._wishes.items():
             turn = batch.checkpoint.turn
-            if turn is None or identity.split(".", 1)[0] != turn.id:
+            if not deed.attempt and (turn is None or identity.split(".", 1)[0] != turn.id):
                 continue
             try:
-                batch.apply(BeginStep(operation=identity, plan=plan, fence=fence, at=batch.now))
-            except LimitExceeded as error:
+                if turn is None:
+                    raise StaleRequest(f"the turn that {identity} belongs to is over", hint="nothing more is begun in it")
+                batch.apply(BeginStep(operation=identity, plan=deed.plan, fence=fence, attempt=deed.attempt, at=batch.now))
+            except Refused as error:
                 if not begun.done():
                     begun.set_exception(EffectFailed(str(error)))
 
@@ -79,32 +125,32 @@ class Steps:
                 news.set_result(None)
         self._news.clear()
 
-    async def perform(
-        self,
-        identity: str,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        effect: EffectClass,
-        timeout: float | None,
-    ) -> Any:
-        """The result of an operation, which is carried out unless it was before. See `HookContext.effect`."""
-        if identity in self._busy:
-            raise UsageError(f"{identity} is being done already", hint="give each effect of a hook a name of its own")
-        self._busy.add(identity)
-        try:
-            return await self._perform(identity, function, args, effect, timeout)
-        finally:
-            self._busy.discard(identity)
+    def abandon(self) -> None:
+        """Nothing will be committed here any more: what waits for its intent never begins, and what was begun is handed on."""
+        self._over = True
+        waiting = [*self._news, *(begun for _, begun in self._wishes.values())]
+        for news in waiting:
+            if not news.done():
+                news.set_exception(EffectFailed("this process works on the session no more; nothing was begun"))
+        self._news.clear()
 
-    async def _perform(
-        self,
-        identity: str,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        effect: EffectClass,
-        timeout: float | None,
-    ) -> Any:
-        plan = Plan(kind="step", name=identity.rsplit("/", 1)[1], effect=effect, arguments=_digest(args))
+    async def perform(self, deed: Deed) -> Any:
+        """The result of what is to be done, which is carried out unless it was before.
+
+        See `HookContext.effect` and `ToolContext.step`.
+        """
+        if self._over:
+            raise EffectFailed("this process works on the session no more; nothing was begun")
+        if deed.identity in self._busy:
+            raise UsageError(f"{deed.identity} is being done already", hint="give each effect a name of its own")
+        self._busy.add(deed.identity)
+        try:
+            return await self._perform(deed)
+        finally:
+            self._busy.discard(deed.identity)
+
+    async def _perform(self, deed: Deed) -> Any:
+        identity = deed.identity
         while True:
             item = self._checkpoint().operation(identity)
             if item is not None and item.status == "ended":
@@ -112,7 +158,7 @@ class Steps:
             if item is None or item.status == "ready":
                 attempt = (item.attempt if item is not None else 0) + 1
                 begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                self._wishes[identity] = plan, begun
+                self._wishes[identity] = deed, begun
                 self._news.add(begun)
                 self._wake()
                 try:
@@ -122,16 +168,26 @@ class Steps:
                     self._news.discard(begun)
                 item = self._checkpoint().operation(identity)
                 if item is not None and (item.status, item.attempt) == ("started", attempt):
-                    await self._carry_out(item, function, args, timeout)
+                    await self._carry_out(item, deed)
                     self._wake()
                 continue
+            if item.status == "unknown":
+                await self._reconcile(item, deed)
+                self._wake()
             # Its receipt is on its way.
             news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._news.add(news)
             await news
 
-    async def _carry_out(self, item: Operation, function: Callable[..., Any], args: tuple[Any, ...], timeout: float | None) -> None:
+    async def _carry_out(self, item: Operation, deed: Deed) -> None:
+        function, args, timeout = deed.function, deed.args, deed.timeout
         name = item.plan.name
+        if item.plan.effect == "transactional":
+            done = InTransaction(function, args)
+            respond = partial(_responded, name)
+            # What can't be kept is undone with the rest.
+            self._transact(Transaction(operation=item, function=lambda connection: _plain(done(connection)), respond=respond))
+            return
         running = begin(name, lambda: function(*args), {}, is_async=makes_coroutine(function), then=lambda result: _kept(name, result))
         timer = None if timeout is None else asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + round(timeout * 1000)))
         ended = running.ended
@@ -159,21 +215,60 @@ class Steps:
         if not ended.done() or isinstance(error, ToolCancelled):
             again = cut_off.code == "interrupted" and not external
             status: Any = "uncertain" if external else "cancelled"
-            self._report((_with(report, status, cut_off, final=not again), ()))
+            self._report((_with(report, status, cut_off, final=not again and not item.plan.reconcile), ()))
+            if not ended.done() and external:
+                ended.add_done_callback(lambda ended: self._ended_late(item, ended))
         elif error is None:
             parts, blobs = ended.result()
             self._report((AttemptEnded(operation=item.id, attempt=item.attempt, status="succeeded", parts=parts, at=report.at), blobs))
         else:
             failure = Failure(code="effect_failed", message=words(error))
             known = not external or isinstance(error, ToolError | EffectFailed)
-            self._report((_with(report, "failed" if known else "uncertain", failure), ()))
+            self._report((_with(report, "failed" if known else "uncertain", failure, final=known or not item.plan.reconcile), ()))
+
+    def _ended_late(self, item: Operation, ended: asyncio.Future[Any]) -> None:
+        if ended.cancelled():
+            return
+        error = ended.exception()
+        if error is None:
+            (part, *_), _ = ended.result()
+            if isinstance(part, ToolCallResponse):
+                self._late(item.id, item.attempt, part.response, part.is_error)
+        elif isinstance(error, ToolError | EffectFailed):
+            self._late(item.id, item.attempt, words(error), True)
+
+    async def _reconcile(self, item: Operation, deed: Deed) -> None:
+        """Ask what became of it. Only reading, it may be asked again."""
+        report = Reconciled(operation=item.id, outcome="unknown", at=self._clock.now())
+        blobs: tuple[StoredBlob, ...] = ()
+        if deed.reconcile is not None:
+            function, args = deed.reconcile, deed.args
+            asked = begin(deed.name, lambda: function(*args), {}, is_async=makes_coroutine(function), then=reconciled)
+            try:
+                answer = await asked.finish()
+                if isinstance(answer, NotDone):
+                    report = msgspec.structs.replace(report, outcome="not_done")
+                elif isinstance(answer, Done):
+                    parts, blobs = _kept(deed.name, answer.result)
+                    report = msgspec.structs.replace(report, outcome="done", parts=parts)
+            except Exception:
+                _log.exception("the reconcile of %s failed; its outcome stays unknown", item.id)
+        self._report((report, blobs))
 
     async def _result(self, item: Operation) -> Any:
-        receipt = await self._ledger.receipt(item.receipt)
-        name, why = item.plan.name, receipt.failure.message if receipt.failure is not None else ""
+        try:
+            receipt = await self._ledger.entry(item.receipt)
+            parts = await resolve_parts(getattr(receipt, "parts", ()), self._fetch)
+        except StoreError as error:
+            # It says nothing of what was done, and ends whoever drives this.
+            self.error = error
+            self._wake()
+            raise EffectFailed(f"the result of {item.id} can't be read") from error
+        assert isinstance(receipt, OperationEnded | EffectSettled)
+        failure = getattr(receipt, "failure", None)
+        name, why = item.plan.name, failure.message if failure is not None else ""
         if receipt.status == "uncertain":
             raise EffectUncertain(f"nobody knows what became of {name}" + (f": {why}" if why else ""))
-        parts = await resolve_parts(receipt.parts, self._fetch)
         response = parts[0] if parts else None
         if receipt.status != "succeeded" or not isinstance(response, ToolCallResponse):
             raise EffectFailed(f"{name} failed" + (f": {why}" if why else ""))
@@ -182,10 +277,18 @@ class Steps:
         return response.response
 
 
+def _responded(name: str, response: Any, is_error: bool) -> tuple[tuple[Part, ...], tuple[StoredBlob, ...]]:
+    return keep_parts((ToolCallResponse(id=name, name=name, response=response, is_error=is_error),))
+
+
+def _plain(result: Any) -> Any:
+    return canonical.check(result, "the result")
+
+
 def _kept(name: str, result: Any) -> Any:
     """A result as the journal holds it; one that can't be kept is told as an error, since the work was done."""
     try:
-        return keep_parts((ToolCallResponse(id=name, name=name, response=canonical.check(result, "the result")),))
+        return keep_parts((ToolCallResponse(id=name, name=name, response=_plain(result)),))
     except (NotCanonical, LimitExceeded) as error:
         words = f"it was done, but its result can't be kept: {error}"
         return keep_parts((ToolCallResponse(id=name, name=name, response=words, is_error=True),))

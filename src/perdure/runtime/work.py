@@ -174,7 +174,8 @@ class Work:
                 self.reports.append((self._performer.stopped(item.operation, Failure(code="interrupted", message="it did not let go")), ()))
                 self._keep(item.task)
         if to_be_continued:
-            self.reports = [(_to_be_continued(report), blobs) for report, blobs in self.reports]
+            resumable = {item.operation.id for item in doing.values() if item.operation.plan.resumable}
+            self.reports = [(_to_be_continued(report, resumable), blobs) for report, blobs in self.reports]
 
     def abandon(self, *, hand_over: bool) -> list[asyncio.Task[None]]:
         """This process may not commit any more. Model calls end; what only this process will know of calls is handed over as it ends.
@@ -221,8 +222,12 @@ def _subject(report: Any) -> tuple[str, int]:
     return getattr(report, "operation", ""), getattr(report, "attempt", 0)
 
 
-def _to_be_continued(report: Any) -> Any:
+def _to_be_continued(report: Any, resumable: set[str]) -> Any:
     """A graceful stop cuts an attempt off; its operation goes on elsewhere unless nobody can know what happened."""
-    if isinstance(report, AttemptEnded) and report.status == "cancelled":
-        return msgspec.structs.replace(report, final=False, failure=Failure(code="shutdown", message="its process was stopped"))
+    if not isinstance(report, AttemptEnded):
+        return report
+    interrupted = report.failure is not None and report.failure.code == "interrupted"
+    if report.status == "cancelled" or (report.status == "uncertain" and interrupted and report.operation in resumable):
+        stopped = Failure(code="shutdown", message="its process was stopped")
+        return msgspec.structs.replace(report, status="cancelled", final=False, failure=stopped)
     return report

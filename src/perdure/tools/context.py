@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import re
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 from ..core.errors import UsageError
 from ..core.messages import Source
 from ..core.records import EffectClass, Identity
 from .transaction import InTransaction
 
-__all__ = ["ReconcileContext", "ToolContext"]
+__all__ = ["ReconcileContext", "ToolContext", "is_seconds"]
+
+_STEP = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+def is_seconds(value: object) -> bool:
+    """Whether a value is a finite number of seconds, more than 0."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +49,9 @@ class ToolContext:
     source: Source | None = None
     effect: EffectClass = "external"
     asked: list[InTransaction] = field(default_factory=list, repr=False)
+    begun: set[str] = field(default_factory=set, repr=False)
+    outside: Callable[..., Coroutine[Any, Any, Any]] | None = field(default=None, repr=False)
+    key: Callable[[str], str] = field(default=lambda name: "", repr=False)
 
     def transaction(self, function: Callable[..., Any], *args: Any) -> Any:
         """Have ``function(connection, *args)`` run in the very transaction of the commit that holds this call's receipt.
@@ -56,6 +68,48 @@ class ToolContext:
             raise UsageError(f"a call that is {self.effect} has no transaction", hint='declare the tool with effect="transactional"')
         self.asked.append(InTransaction(function, args))
         return self.asked[-1]
+
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *args: Any,
+        effect: EffectClass = "external",
+        timeout: float | None = None,
+        reconcile: Callable[..., Any] | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Do a part of the call under a name of its own, and return its JSON result: intent before, receipt after. Await it.
+
+        When the call runs again (after a restart if the tool is ``resumable``, pure, idempotent or transactional; after *not done* or
+        *retry* if it is external), a step that ended returns what it returned, and ``function`` is not called. One that was in flight
+        goes by its ``effect``, as a tool does: external is uncertain, unless ``reconcile(*args)`` answers `Done`, `NotDone` or `Unknown`;
+        the rest is done again under the same key (`step_key`). A ``transactional`` function gets the connection of the commit that holds
+        its receipt before its own arguments, as in `transaction`. ``timeout`` is in seconds. Steps with different names may run at the
+        same time.
+
+        Raises `EffectFailed` if the function raised, now or when it ran, or the call is over; `EffectUncertain` where nobody knows;
+        `UsageError` for a name that is taken in this attempt or can't be one, in a tool that isn't async, and for an effect in a pure one.
+        """
+        if self.outside is None:
+            raise UsageError("nothing can be done outside here", hint="steps are for async tools, while they run")
+        if not isinstance(name, str) or not _STEP.fullmatch(name):
+            raise UsageError(f"{name!r:.100} can't be a step's name", hint="1 to 64 letters, digits, '_' or '-'")
+        if name in self.begun:
+            raise UsageError(f"this call has a step {name!r} already", hint="give each step a name of its own, such as one with a number")
+        if effect not in get_args(EffectClass):
+            raise UsageError(f"effect={effect!r} is unknown", hint=f"one of {', '.join(get_args(EffectClass))}")
+        if self.effect == "pure" and effect != "pure":
+            raise UsageError(f"a pure tool has no {effect} step", hint="declare the tool as what its steps do")
+        if timeout is not None and not is_seconds(timeout):
+            raise UsageError(f"timeout={timeout!r} must be a number of seconds")
+        if not callable(function) or (reconcile is not None and not callable(reconcile)):
+            raise UsageError("a step takes a function, and its arguments behind it")
+        self.begun.add(name)
+        return self.outside(name, function, args, effect=effect, timeout=timeout, reconcile=reconcile)
+
+    def step_key(self, name: str) -> str:
+        """The idempotency key of the step of that name: the same in every attempt of the call."""
+        return self.key(name)
 
     @property
     def owner(self) -> str:

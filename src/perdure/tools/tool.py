@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import inspect
 import logging
-import math
 import re
 import threading
 from collections.abc import Callable, Iterable
@@ -20,7 +19,7 @@ from ..core.effects import effect_key
 from ..core.errors import InvalidTool, NotCanonical
 from ..core.records import EffectClass
 from ..core.words import said
-from .context import ToolContext
+from .context import ToolContext, is_seconds
 from .returned import WithMedia, kept
 from .schema import ArgumentsInvalid, ResultInvalid, Shape, identity, is_light, shape_of, unkept
 from .transaction import InTransaction
@@ -45,6 +44,7 @@ __all__ = [
     "begin",
     "is_seconds",
     "makes_coroutine",
+    "reconciled",
     "tool",
 ]
 
@@ -301,6 +301,7 @@ class Tool:
     shape: Shape = field(repr=False)
     gives_way: bool = False
     delegation: Delegation | None = None
+    resumable: bool = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -363,7 +364,7 @@ class Tool:
             return Unknown()
         kwargs = _reconcile_arguments(self.reconcile, self.shape, context, bound)
         is_async = makes_coroutine(self.reconcile)
-        running = begin(self.name, self.reconcile, kwargs, is_async=is_async, then=_reconciled, quick=_is_quick)
+        running = begin(self.name, self.reconcile, kwargs, is_async=is_async, then=reconciled, quick=_is_quick)
         try:
             return await running.finish()
         except Exception:
@@ -386,6 +387,7 @@ def tool(
     timeout: float | None = None,
     exclusive: bool = False,
     gives_way: bool = False,
+    resumable: bool = False,
     name: str | None = None,
     description: str | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
@@ -403,6 +405,7 @@ def tool(
     timeout: float | None = None,
     exclusive: bool = False,
     gives_way: bool = False,
+    resumable: bool = False,
     name: str | None = None,
     description: str | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
@@ -415,7 +418,8 @@ def tool(
     `Unknown`; without an answer ``on_uncertain`` decides. ``guard`` is what happens to a call that would repeat an effect that the
     conversation no longer shows. ``timeout`` is in seconds. An ``exclusive`` tool runs alone among the calls of its step. One that
     ``gives_way`` only waits or watches: when somebody steers the turn and every open call of the step gives way, they are cut short, and
-    the model reads what was said.
+    the model reads what was said. A ``resumable`` tool does all that it does outside through `ToolContext.step`: it runs again after a
+    restart, whatever its class, and finds there what it had done.
 
     The first parameter, if annotated `ToolContext`, gets the call's context. The docstring's first paragraph is the description, its
     ``Args:`` section describes the parameters. Raises `InvalidTool`.
@@ -432,6 +436,7 @@ def tool(
             timeout=timeout,
             exclusive=exclusive,
             gives_way=gives_way,
+            resumable=resumable,
             name=name,
             description=description,
         )
@@ -462,6 +467,7 @@ def _declare(
     timeout: float | None,
     exclusive: bool,
     gives_way: bool,
+    resumable: bool,
     name: str | None,
     description: str | None,
 ) -> Tool:
@@ -483,6 +489,10 @@ def _declare(
         raise InvalidTool(f"exclusive= of the tool {name!r} must be True or False")
     if not isinstance(gives_way, bool):
         raise InvalidTool(f"gives_way= of the tool {name!r} must be True or False")
+    if not isinstance(resumable, bool):
+        raise InvalidTool(f"resumable= of the tool {name!r} must be True or False")
+    if resumable and not makes_coroutine(function):
+        raise InvalidTool(f"the tool {name!r} is resumable and not async", hint="what it does outside is in `await ctx.step(…)`")
     if description is not None and not isinstance(description, str):
         raise InvalidTool(f"the description of the tool {name!r} must be text")
     shape = shape_of(function, name)
@@ -505,6 +515,7 @@ def _declare(
         function=function,
         shape=shape,
         gives_way=gives_way,
+        resumable=resumable,
     )
     if reconcile is not None:
         _check_reconcile(name, reconcile, shape)
@@ -524,11 +535,6 @@ def _in_transaction(asked: list[InTransaction], value: Any) -> Any:
 def makes_coroutine(function: Callable[..., Any]) -> bool:
     """Whether calling it makes a coroutine; objects with an async ``__call__`` count."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
-
-
-def is_seconds(value: object) -> bool:
-    """Whether a value is a finite number of seconds, more than 0."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _one_of(name: str, option: str, value: object, allowed: tuple[str, ...]) -> None:
@@ -599,7 +605,7 @@ def _is_quick(answer: Any) -> bool:
     return not isinstance(answer, Done) or is_light(answer.result)
 
 
-def _reconciled(answer: Any) -> Done | NotDone | Unknown:
+def reconciled(answer: Any) -> Done | NotDone | Unknown:
     match answer:
         case Done(result):
             return Done(kept(result))

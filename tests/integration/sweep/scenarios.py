@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import json
 import re
@@ -204,6 +205,52 @@ def transactional_stopped() -> Scenario:
         return undisturbed
 
     return Scenario(name='on_restart="stop", transactional', agent=agent, script=script, expect=expect)
+
+
+class Noting:
+    """A step's function, which tells the world what it did, and how often."""
+
+    def __init__(self, world: World, ctx: ToolContext, name: str, effect: str) -> None:
+        self._world, self._effect, self._name = world, effect, name
+        self._ctx = replace(ctx, operation=f"{ctx.operation}/{name}", idempotency_key=ctx.step_key(name))
+
+    async def __call__(self, value: int) -> str:
+        await self._world.act(self._ctx, self._name, value, effect=self._effect)
+        return f"{self._name} {value}"
+
+
+def resumable(effect: str) -> Scenario:
+    """A tool that runs again after a restart: what its steps did is done once, and they return what they returned."""
+
+    def agent(world: World) -> Agent:
+        def count(connection: Any) -> int:
+            connection.execute("CREATE TABLE IF NOT EXISTS seats (x)")
+            connection.execute("INSERT INTO seats VALUES (1)")
+            return int(connection.execute("SELECT count(*) FROM seats").fetchone()[0])
+
+        @tool(effect="external", resumable=True)
+        async def travel(ctx: ToolContext) -> Any:
+            def step(name: str, value: int) -> Any:
+                reconcile: Any = None
+                if effect == "external":
+                    key, attempt = ctx.step_key(name), ctx.attempt
+
+                    def reconcile(value: int) -> Done | NotDone:
+                        return Done(f"{name} {value}") if world.did(key) or not world.refuse(key, attempt - 1) else NotDone()
+
+                return ctx.step(name, Noting(world, ctx, name, effect), value, effect=effect, reconcile=reconcile)  # type: ignore[arg-type]
+
+            hotel = await step("hotel", 1)
+            seats = await ctx.step("seat", count, effect="transactional")
+            await world.point("effect", "travel", "before")
+            return [hotel, seats, *await asyncio.gather(step("flight", 2), step("car", 3))]
+
+        return Agent("a", model=world.model([asks(call("travel")), asks(call("travel")), says("Done.")]), tools=[travel])
+
+    def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> Ending:
+        return undisturbed
+
+    return Scenario(name=f"resumable tool with {effect} steps", agent=agent, script=one_question, expect=expect)
 
 
 def parallel() -> Scenario:
@@ -1416,6 +1463,8 @@ ALL: tuple[Callable[[], Scenario], ...] = (
     transactional,
     transactional_among_others,
     transactional_stopped,
+    lambda: resumable("idempotent"),
+    lambda: resumable("external"),
     parallel,
     exclusive,
     failing,

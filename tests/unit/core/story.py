@@ -21,6 +21,7 @@ from perdure.core.records import Failure, Limits, Plan, Pool, RequestRecord
 from perdure.core.reports import (
     Accept,
     AttemptEnded,
+    BeginStep,
     CallAccepted,
     CallsPlanned,
     Claimed,
@@ -418,6 +419,19 @@ def sleeping(**facts: Any) -> Story:
 def transferred() -> Story:
     """The model handed the conversation over, and nobody has taken it yet."""
     return batch(planned(call("c1", "transfer_to_billing"), "pure", kind="handoff", agent="billing"))
+
+
+def begin_step(s: Story, identity: str = "t2.0.1/reserve", effect: Any = "external", *, attempt: int = 1, **facts: Any) -> BeginStep:
+    """A tool is about to do something in a step of its own."""
+    plan = Plan(kind="step", name="refund/reserve", effect=effect, **facts)
+    return BeginStep(operation=identity, plan=plan, fence=s.fence, attempt=attempt, at=s.now())
+
+
+def stepping(effect: Any = "external", **facts: Any) -> Story:
+    """A resumable tool runs, and a step of it."""
+    s = tools(resumable=True)
+    s.do(begin_step(s, effect=effect, **facts))
+    return s
 
 
 def waiting(**facts: Any) -> Story:

@@ -126,6 +126,29 @@ ROWS = [
         [UNKNOWN_NOW, "message tool → 8", ABORTED, "recovered t2 fence 2 t2.0.1#1=uncertain"], "idle", []),
     Row("external tool that can tell and else asks", lambda: story.tools(reconcile=True, ask_when_uncertain=True), CONTINUE,
         ["recovered t2 fence 2 t2.0.1#1=open"], "tools", ["t2.0.1 unknown"]),
+    Row("resumable external tool", lambda: story.tools(resumable=True, ask_when_uncertain=True, reconcile=True), CONTINUE,
+        [AGAIN, "recovered t2 fence 2 t2.0.1#1=cancelled"], "tools", []),
+    Row("resumable external tool", lambda: story.tools(resumable=True, ask_when_uncertain=True, reconcile=True), STOP,
+        [UNKNOWN_NOW, "message tool → 8", ABORTED, "recovered t2 fence 2 t2.0.1#1=uncertain"], "idle", []),
+    *(Row(f"{effect} step of a resumable tool", lambda effect=effect: story.stepping(effect), CONTINUE,
+          [AGAIN, "operation_ended t2.0.1/reserve cancelled… (restart)",
+           "recovered t2 fence 2 t2.0.1#1=cancelled t2.0.1/reserve#1=cancelled"], "tools", [])
+      for effect in ("pure", "idempotent", "transactional")),
+    *(Row(f"{effect} step of a resumable tool", lambda effect=effect: story.stepping(effect), STOP,
+          [UNKNOWN_NOW, "operation_ended t2.0.1/reserve cancelled (restart)", "message tool → 9", ABORTED,
+           "recovered t2 fence 2 t2.0.1#1=uncertain t2.0.1/reserve#1=cancelled"], "idle", [])
+      for effect in ("pure", "idempotent", "transactional")),
+    Row("external step of a resumable tool", story.stepping, CONTINUE,
+        [AGAIN, "operation_ended t2.0.1/reserve uncertain (restart)",
+         "recovered t2 fence 2 t2.0.1#1=cancelled t2.0.1/reserve#1=uncertain"], "tools", []),
+    Row("external step of a resumable tool", story.stepping, STOP,
+        [UNKNOWN_NOW, "operation_ended t2.0.1/reserve uncertain (restart)", "message tool → 9", ABORTED,
+         "recovered t2 fence 2 t2.0.1#1=uncertain t2.0.1/reserve#1=uncertain"], "idle", []),
+    Row("external step that can tell", lambda: story.stepping(reconcile=True), CONTINUE,
+        [AGAIN, "recovered t2 fence 2 t2.0.1#1=cancelled t2.0.1/reserve#1=open"], "tools", []),
+    Row("external step that can tell", lambda: story.stepping(reconcile=True), STOP,
+        [UNKNOWN_NOW, "operation_ended t2.0.1/reserve uncertain (restart)", "message tool → 9", ABORTED,
+         "recovered t2 fence 2 t2.0.1#1=uncertain t2.0.1/reserve#1=uncertain"], "idle", []),
     Row("reconcile", story.unknown, CONTINUE, ["recovered t2 fence 2 t2.0.1#1=open"], "tools", ["t2.0.1 unknown"]),
     Row("reconcile", story.unknown, STOP,
         [UNKNOWN_NOW, "message tool → 9", ABORTED, "recovered t2 fence 2 t2.0.1#1=uncertain"], "idle", []),
@@ -264,6 +287,25 @@ def test_a_lost_call_that_may_be_repeated_is_the_same_operation_so_its_idempoten
 
     assert lines(given.starts()) == ["operation_started t2.0.1#2"]
     assert given.operation("t2.0.1").fence == 2
+
+
+def test_a_resumable_call_that_waits_to_run_again_is_not_told_as_one_that_never_ran() -> None:
+    given = story.tools(resumable=True)
+    given.do(given.claim())
+
+    assert lines(given.do(Interrupt(submission="i", at=given.now())))[0] == f"operation_ended t2.0.1#1 uncertain (interrupted) !{UNKNOWN!r}"
+
+
+def test_a_step_that_can_tell_stays_open_over_two_restarts_and_goes_on_when_it_told() -> None:
+    given = story.stepping(reconcile=True)
+    given.do(given.claim())
+    given.starts()
+    given.do(given.claim())
+    given.starts()
+
+    assert given.operation("t2.0.1/reserve").status == "unknown"
+    assert lines(given.do(given.reconciled("t2.0.1/reserve", "not_done"))) == ["operation_ended t2.0.1/reserve cancelled… (not_done)"]
+    assert lines(given.do(story.begin_step(given, attempt=3))) == ["operation_started t2.0.1/reserve#2"]
 
 
 def test_a_planned_call_runs_after_a_restart() -> None:

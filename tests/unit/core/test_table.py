@@ -1122,6 +1122,11 @@ cell(StopTurn, "idle", "nothing runs", story.idle, stop_turn, IMPOSSIBLE)
 for situation in ("model", "tools", "waiting", "completing"):
     cell(BeginStep, situation, "begins", getattr(story, situation), begin_step, ["operation_started t2.0/e#1"])
     cell(BeginStep, situation, "runs already", with_step(getattr(story, situation)), lambda s: begin_step(s, s.step), NOTHING)
+    if situation != "tools":
+        cell(BeginStep, situation, "of a call that is over", getattr(story, situation), story.begin_step, Refusal(StaleRequest))
+cell(BeginStep, "tools", "of a call that runs", story.tools, story.begin_step, ["operation_started t2.0.1/reserve#1"])
+cell(BeginStep, "tools", "of an earlier attempt", story.tools, lambda s: story.begin_step(s, attempt=2), Refusal(StaleRequest))
+cell(BeginStep, "tools", "of a call whose outcome is unknown", story.unknown, story.begin_step, Refusal(StaleRequest))
 cell(BeginStep, "model", "again after a crash", lambda: claimed(with_step(story.before_model, "idempotent")()), begin_step,
      ["operation_started t2.0/e#2"])
 cell(BeginStep, "model", "more than one step does", many_steps, begin_step, Refusal(LimitExceeded))

@@ -141,7 +141,7 @@ def report(draft: Draft, command: Report) -> None:
     if operation is None or operation.status == "ended":
         _settle_late(draft, command)
         return
-    awaited = operation.plan.kind == "tool" and operation.status in ("started", "unknown", "asking") and not operation.is_question
+    awaited = operation.plan.kind in ("tool", "step") and operation.status in ("started", "unknown", "asking") and not operation.is_question
     if operation.attempt != late.attempt or not awaited:
         raise StaleRequest(f"attempt {late.attempt} of {late.operation} is not the one that is awaited", hint="nothing was changed")
     if operation.status == "asking":

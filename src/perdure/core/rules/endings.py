@@ -236,8 +236,8 @@ def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure 
             lost: Status = "uncertain" if started and failure in (LOST, TAKEN) else "cancelled"
             ended = OperationEnded(operation=item.id, attempt=item.attempt if started else 0, status=lost, failure=failure)
             draft.write(ended, at)
-        elif item.status == "planned" or item.is_question or (item.status == "ready" and item.plan.effect == "external"):
-            # An external call is only ready again once somebody knew that it had not happened; others may have been cut off.
+        elif item.status == "planned" or item.is_question or (item.status == "ready" and _did_nothing(item.plan)):
+            # Such a call is only ready again once somebody knew that it had not happened; others may have been cut off.
             never_ran(draft, item, at, NOT_EXECUTED, failure)
         else:
             external = item.plan.effect == "external" or item.status in ("unknown", "asking")
@@ -245,6 +245,11 @@ def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure 
             end_call(draft, item, at, "uncertain" if external else "cancelled", parts, failure=failure)
     drop_calls(draft, at, "", failure)
     tell_results(draft, at)
+
+
+def _did_nothing(plan: Plan) -> bool:
+    """Whether a call that is to run again has no attempt that may have done something."""
+    return plan.effect == "external" and not plan.resumable
 
 
 def close_steps(draft: Draft, at: int) -> None:

@@ -19,7 +19,7 @@ from ..entries import (
     TurnFailed,
     TurnLimited,
 )
-from ..errors import LimitExceeded
+from ..errors import LimitExceeded, StaleRequest
 from ..ids import once_key, rejected_digest
 from ..memory import MEMORY
 from ..phase import reviewing
@@ -69,11 +69,14 @@ def command_done(draft: Draft, command: CommandDone) -> None:
 
 
 def begin_step(draft: Draft, command: BeginStep) -> None:
-    """Only what was not begun, or may be repeated after a crash."""
+    """Only what was not begun, or may be repeated after a crash; nothing in a call that is over."""
     operation = draft.operation(command.operation)
+    call = draft.operation(command.operation.split("/", 1)[0])
+    if command.attempt and (call is None or (call.status, call.attempt) != ("started", command.attempt)):
+        raise StaleRequest(f"the call that {command.operation} belongs to is over", hint="nothing more is begun in it")
     if operation is None:
         if len(draft.turn.steps) >= STEPS_LIMIT:
-            raise LimitExceeded(f"extensions do {STEPS_LIMIT} things outside in one step", hint="do fewer", limit="steps")
+            raise LimitExceeded(f"{STEPS_LIMIT} things are done outside in one step besides its calls", hint="do fewer", limit="steps")
         started = OperationStarted(operation=command.operation, attempt=1, fence=command.fence, plan=command.plan)
     elif operation.status == "ready":
         started = OperationStarted(operation=command.operation, attempt=operation.attempt + 1, fence=command.fence)
