@@ -17,6 +17,7 @@ Moment = Literal["before", "after"]
 class Cutter:
     """Stands between clients and a server. `cut` arms it once: the connection over which a statement with these words goes is cut
     before the server hears of it, or after the server has answered, before the client hears of that. While `down`, nobody gets through.
+    ``seen`` counts the statements that carry commits.
     """
 
     def __init__(self, url: str) -> None:
@@ -24,6 +25,7 @@ class Cutter:
         self._host, self._port = str(known.get("host", "localhost")), int(str(known.get("port", 5432)))
         self.directory = Path(tempfile.mkdtemp(prefix="perdure-cut-"))
         self.cuts = 0
+        self.seen = 0
         self.down = False
         self._words: bytes | None = None
         self._moment: Moment = "after"
@@ -87,6 +89,7 @@ class Cutter:
         back.start()
         with suppress(OSError):
             while data := client.recv(1 << 20):
+                self.seen += data.count(b".write(")
                 if self._words is not None and self._words in data:
                     self._words = None
                     self.down = self.down or self._then_down

@@ -182,6 +182,19 @@ async def test_all_that_shared_a_statement_are_done_once(postgres: Server, cutte
             assert [entry.seq for entry in await store.entries(no)] == [1, 2]
 
 
+async def test_a_commit_is_one_statement_and_those_that_wait_together_share_one(postgres: Server, cutter: Cutter) -> None:
+    async with opened(postgres, cutter) as store:
+        numbers = [await create(store, f"s{index}") for index in range(50)]
+        before = cutter.seen
+        for no in numbers[:10]:
+            await store.commit(step(no))
+        assert cutter.seen - before == 10
+        before = cutter.seen
+        await asyncio.gather(*(store.commit(step(no)) for no in numbers[10:]))
+        # Those that waited while the first was under way went together.
+        assert 1 <= cutter.seen - before <= 5
+
+
 async def test_when_patience_is_over_the_outcome_is_said_to_be_unknown_and_nobody_waits_for_ever(postgres: Server, cutter: Cutter) -> None:
     async with opened(postgres, cutter, patience=0.3) as store:
         no = await create(store)

@@ -111,7 +111,7 @@ class Database:
         shown = self.address.shown
         ((reading_only, usable, readable, writable),) = line.run("rights", schema)
         if not usable or not readable:
-            raise StoreReadOnly(
+            raise StoreBroken(
                 f"{shown} may not even be read by this role", hint=f"GRANT USAGE ON SCHEMA {schema}, and SELECT on its tables, to it"
             )
         found = self._found(line)

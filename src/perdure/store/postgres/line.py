@@ -30,6 +30,8 @@ __all__ = ["Failed", "Line", "Lost", "connect", "translate"]
 CANCEL_PATIENCE = 1.0
 """How long a statement that was asked to stop may take for it (seconds)."""
 
+_REFUSALS = ("does not exist", "authentication failed", "no pg_hba.conf entry", "no password supplied", "connection is bad: invalid")
+
 _TUPLES, _COMMAND, _EMPTY, _FATAL = 2, 1, 0, 7
 
 
@@ -164,7 +166,7 @@ def connect(conninfo: str, queries: dict[str, bytes], timeout: float) -> Line:
     except psycopg.OperationalError as error:
         text = _short(error)
         # libpq tells of a failed connection in words only; those of the server keep their SQLSTATE in none of its answers.
-        if any(sign in text for sign in ("does not exist", "authentication failed", "no pg_hba.conf entry", "no password supplied")):
+        if any(sign in text for sign in _REFUSALS):
             raise InvalidURL(
                 f"the database can't be opened: {text}", hint="check the name, the user and the password in the address"
             ) from error

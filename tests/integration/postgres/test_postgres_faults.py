@@ -1,0 +1,466 @@
+"""What can be wrong with a database, and what it does to the sessions in it: nothing, and whoever asks is told what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+import perdure
+from perdure.core.errors import (
+    FormatUnknown,
+    InvalidURL,
+    MissingExtra,
+    StoreBroken,
+    StoreFull,
+    StoreReadOnly,
+    UsageError,
+)
+from perdure.runtime.stores import store_at
+from perdure.store.base import Committed, Sent, SessionQuery
+from perdure.store.conformance.kit import LEASE, catalogue, content, create, fact, facts, row_of, runner, step, submission
+from perdure.store.postgres import PostgresStore
+from tests.postgres import Server
+
+
+@asynccontextmanager
+async def opened(server: Server, schema: str, **options: Any) -> AsyncIterator[PostgresStore]:
+    words = {name: options.pop(name) for name in ("application_name", "dbname", "listen") if name in options}
+    store = PostgresStore(server.store(schema, **words), **options)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def trigger(schema: str, table: str, body: str, when: str = "BEFORE INSERT OR UPDATE") -> str:
+    """What an administrator's own code may do to a table."""
+    return f"""
+        CREATE OR REPLACE FUNCTION "{schema}".theirs() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$;
+        CREATE OR REPLACE TRIGGER theirs {when} ON "{schema}".{table} FOR EACH ROW EXECUTE FUNCTION "{schema}".theirs()
+    """
+
+
+# ------------------------------------------------------------------------------------------------------------- one among many
+
+
+async def test_a_commit_that_the_database_refuses_fails_alone_whatever_it_shares_a_statement_with(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store:
+        numbers = [await create(store, f"s{index}") for index in range(12)]
+        postgres.execute(trigger(schema, "journal", f"IF NEW.no = {numbers[5]} THEN RAISE 'not this one'; END IF; RETURN NEW;"))
+        answers = await asyncio.gather(
+            *(store.commit(step(no, blobs=(content(b"b"),), consumed=(("m1", 2),))) for no in numbers),
+            *(store.send(submission(f"n{index}")) for index in range(5)),
+            return_exceptions=True,
+        )
+        broken = answers.pop(5)
+        assert isinstance(broken, StoreBroken)
+        assert "not this one" in str(broken)
+        assert answers[:11] == [Committed(2, 0, 1)] * 11
+        assert all(isinstance(sent, Sent) for sent in answers[11:])
+        row = await row_of(store, "s5")
+        assert (row.version, len(await store.inbox(row.no)), await store.blobs("s5")) == (1, 1, [])
+        postgres.execute(f'DROP TRIGGER theirs ON "{schema}".journal')
+        assert await store.commit(step(numbers[5])) == Committed(2, 0, 1)
+
+
+async def test_nobody_waits_for_a_session_that_somebody_else_has_locked_but_its_own_writers(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store:
+        one, two = await create(store, "one"), await create(store, "two")
+        with psycopg.connect(postgres.url) as holder:
+            holder.execute(f'SELECT FROM "{schema}".sessions WHERE no = {one} FOR UPDATE'.encode())
+            waiting = [asyncio.create_task(store.commit(step(one, version))) for version in (1, 2, 3)]
+            sending = [asyncio.create_task(store.send(submission("one", name))) for name in ("m2", "m3", "m4")]
+            for version in range(1, 20):
+                assert await store.commit(step(two, version)) == Committed(version + 1, 0, 1)
+            assert not any(task.done() for task in (*waiting, *sending))
+        assert [(await task).version for task in waiting] == [2, 3, 4]  # type: ignore[union-attr]
+        assert [(await task).row.arrival for task in sending] == [2, 3, 4]  # type: ignore[union-attr]
+
+
+async def test_a_session_that_stays_locked_is_an_error_in_the_end_and_nothing_was_written(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema, patience=0.2) as store:
+        no = await create(store)
+        with psycopg.connect(postgres.url) as holder:
+            holder.execute(f'SELECT FROM "{schema}".sessions WHERE no = {no} FOR UPDATE'.encode())
+            with pytest.raises(StoreBroken, match="another transaction"):
+                await store.commit(step(no))
+        assert await store.commit(step(no)) == Committed(2, 0, 1)
+
+
+@pytest.mark.parametrize("table", ["journal", "inbox", "sessions", "effects", "blobs"])
+async def test_a_trigger_that_ignores_rows_is_no_success(postgres: Server, table: str) -> None:
+    from perdure.store.base import EffectRow
+
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store:
+        no = await create(store)
+        postgres.execute(trigger(schema, table, "RETURN NULL;"))
+        effect = EffectRow(effect_key=b"k", seq=2, state="succeeded")
+        with pytest.raises(StoreBroken, match="left out"):
+            await store.commit(step(no, consumed=(("m1", 2),), effects=(effect,), blobs=(content(b"b"),)))
+        postgres.execute(f'DROP TRIGGER theirs ON "{schema}".{table}')
+        assert (await row_of(store)).version == 1
+
+
+# ------------------------------------------------------------------------------------------------------------------- the disk
+
+
+async def test_a_full_disk_is_said_and_leaves_nothing_behind(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store:
+        no, other = await create(store), await create(store, "other")
+        full = "RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full';"
+        postgres.execute(trigger(schema, "journal", f"IF NEW.no = {no} THEN {full} END IF; RETURN NEW;"))
+        answers = await asyncio.gather(store.commit(step(no)), store.commit(step(other)), return_exceptions=True)
+        assert isinstance(answers[0], StoreFull)
+        assert answers[0].hint
+        assert answers[1] == Committed(2, 0, 1)
+        with pytest.raises(StoreFull):
+            await store.commit(step(no, redacted=(1,)))
+        postgres.execute(f'DROP TRIGGER theirs ON "{schema}".journal')
+        assert await store.commit(step(no)) == Committed(2, 0, 1)
+
+
+# ----------------------------------------------------------------------------------------------------------------- the schema
+
+
+async def test_a_schema_of_somebody_else_is_left_as_it_is(postgres: Server) -> None:
+    schema = postgres.schema()
+    postgres.execute(f'CREATE SCHEMA "{schema}"')
+    postgres.execute(f'CREATE TABLE "{schema}".sessions (theirs text)')
+    with pytest.raises(FormatUnknown, match="not a perdure store"):
+        await PostgresStore(postgres.store(schema)).open()
+    found = postgres.execute("SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s", schema)
+    assert found == [(1,)]
+
+
+async def test_a_schema_that_somebody_made_and_left_empty_is_used(postgres: Server) -> None:
+    schema = postgres.schema()
+    postgres.execute(f'CREATE SCHEMA "{schema}"')
+    async with opened(postgres, schema) as store:
+        await create(store)
+
+
+@pytest.mark.parametrize(
+    "break_it", ["DROP TABLE {}.effects", "DROP FUNCTION {}.seek", "DROP TYPE {}.send CASCADE", "ALTER TABLE {}.journal RENAME TO j"]
+)
+async def test_a_schema_that_is_not_whole_is_refused_by_name(postgres: Server, break_it: str) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store:
+        await create(store)
+    postgres.execute(break_it.format(f'"{schema}"'))
+    with pytest.raises(FormatUnknown, match=r"not whole: .*(effects|seek|send|journal)"):
+        await PostgresStore(postgres.store(schema)).open()
+
+
+async def test_a_table_that_goes_while_it_is_used_is_an_error_of_its_kind(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store:
+        no = await create(store)
+        postgres.execute(f'ALTER TABLE "{schema}".journal RENAME TO elsewhere')
+        with pytest.raises(FormatUnknown):
+            await store.commit(step(no))
+        with pytest.raises(FormatUnknown):
+            await store.entries(no)
+        postgres.execute(f'ALTER TABLE "{schema}".elsewhere RENAME TO journal')
+        assert await store.commit(step(no)) == Committed(2, 0, 1)
+
+
+@pytest.mark.parametrize(("number", "words"), [("2", "newer perdure"), ("x", "what format")])
+async def test_a_newer_format_is_refused_and_nothing_touched(postgres: Server, number: str, words: str) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store:
+        await create(store)
+    postgres.execute(f"UPDATE \"{schema}\".meta SET value = %s WHERE key = 'format'", number.encode())
+    with pytest.raises(FormatUnknown, match=words):
+        await PostgresStore(postgres.store(schema)).open()
+
+
+async def test_many_that_come_first_at_once_make_one_store(postgres: Server) -> None:
+    url = postgres.store(postgres.schema())
+    stores = [PostgresStore(url) for _ in range(6)]
+    await asyncio.gather(*(store.open() for store in stores))
+    assert len({store.store_id for store in stores}) == 1
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+# ------------------------------------------------------------------------------------------------------------------- the role
+
+
+async def test_a_role_that_may_only_read_reads(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store:
+        no = await create(store)
+    reader = f"reader_{schema}"
+    postgres.execute(f'CREATE ROLE "{reader}" LOGIN')
+    try:
+        with pytest.raises(StoreBroken, match="may not even be read"):
+            await PostgresStore(_as(postgres.store(schema), reader)).open()
+        postgres.execute(f'GRANT USAGE ON SCHEMA "{schema}" TO "{reader}"')
+        postgres.execute(f'GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO "{reader}"')
+        store = PostgresStore(_as(postgres.store(schema), reader))
+        await store.open()
+        assert [entry.seq for entry in await store.entries(no)] == [1]
+        assert [row.session_id for row in await store.sessions(SessionQuery())] == ["s"]
+        for write in (store.commit(step(no)), store.send(submission(name="m2")), store.heartbeat(runner(), LEASE), store.vacuum()):
+            with pytest.raises(StoreReadOnly):
+                await write
+        await store.close()
+        with pytest.raises(StoreReadOnly, match="may not make one"):
+            await PostgresStore(_as(postgres.store(postgres.schema()), reader)).open()
+    finally:
+        postgres.execute(f'DROP OWNED BY "{reader}"')
+        postgres.execute(f'DROP ROLE "{reader}"')
+
+
+def _as(url: str, role: str) -> str:
+    return url.replace("postgres:@", f"{role}:@") if "postgres:@" in url else f"{url}&user={role}"
+
+
+async def test_a_server_that_takes_no_writes_is_a_place_to_read(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store:
+        no = await create(store)
+    url = postgres.store(schema).replace("options=-c", "options=-cdefault_transaction_read_only%3Don%20-c")
+    store = PostgresStore(url)
+    await store.open()
+    assert (await row_of(store)).no == no
+    with pytest.raises(StoreReadOnly):
+        await store.commit(step(no))
+    await store.close()
+    with pytest.raises(StoreReadOnly, match="none can be made"):
+        await PostgresStore(url.replace(schema, postgres.schema())).open()
+
+
+# ---------------------------------------------------------------------------------------------------------------- the address
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://h/d?schema=",
+        "postgresql://h/d?schema=pg_mine",
+        "postgresql://h/d?schema=a&schema=b",
+        "postgresql://h/d?listen=perhaps",
+        "postgresql://h/d?blobs=",
+        "postgresql://[h/d",
+        "postgresql://h/d?x",
+    ],
+)
+def test_an_address_that_can_t_be_right_is_refused_at_once(url: str) -> None:
+    with pytest.raises(InvalidURL) as caught:
+        store_at(url)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(("more", "error"), [("&sslmode=perhaps", InvalidURL), ("&nonsense=1", InvalidURL)])
+async def test_what_libpq_does_not_take_is_a_wrong_address(postgres: Server, more: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        await PostgresStore(postgres.store(postgres.schema()) + more).open()
+
+
+async def test_a_database_that_is_not_there_is_a_wrong_address(postgres: Server) -> None:
+    with pytest.raises(InvalidURL, match="does not exist"):
+        await PostgresStore(postgres.store(postgres.schema()).replace("/postgres?", "/nowhere?")).open()
+
+
+async def test_a_server_that_is_not_there_is_said_at_once_without_the_password() -> None:
+    began = time.monotonic()
+    with pytest.raises(StoreBroken, match="can't be reached") as caught:
+        await PostgresStore("postgresql://ann:geheim@127.0.0.1:1/x").open()
+    assert time.monotonic() - began < 5
+    assert "geheim" not in f"{caught.value!r} {caught.value.__cause__!r}"
+
+
+async def test_without_the_package_it_says_which_extra_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingExtra) as caught:
+        async with perdure.open("postgresql://here/x"):
+            pass
+    assert "pip install perdure[postgres]" in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------------------------------- the time
+
+
+async def test_hosts_whose_clocks_differ_by_minutes_agree_on_leases_and_on_what_is_due(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = postgres.schema()
+    real = time.time_ns
+    async with perdure.open(postgres.store(schema)) as here:
+        no = await create(here.store)
+        await here.store.heartbeat(runner("r1"), LEASE)
+        await here.store.claim(no, "r1")
+        monkeypatch.setattr(time, "time_ns", lambda: real() + 600_000_000_000)
+        async with perdure.open(postgres.store(schema)) as there:
+            assert abs(there.clock.now() - real() // 1_000_000) < 2_000
+            assert abs(there.clock.now() - here.clock.now()) < 200
+            loaded = await there.store.load("s")
+            assert loaded is not None
+            assert loaded.holder_alive
+            assert [known.alive for known in await there.store.runners()] == [True]
+            sent = await there.store.send(submission("due", not_before=None))
+            assert isinstance(sent, Sent)
+        assert await here.store.runnable(limit=9) == ["due"]
+
+
+# ---------------------------------------------------------------------------------------------------------------- the content
+
+
+async def test_texts_that_postgresql_can_not_keep_come_back_as_they_were(postgres: Server) -> None:
+    odd = "a\x00b\ue000c\ue0000d\ue000\x000"
+    async with opened(postgres, postgres.schema()) as store:
+        no = await create(store, body=b"\x00\xff")
+        labels = {odd: odd, "'; DROP TABLE sessions; --": '"\\'}
+        await store.commit(step(no, catalogue=catalogue("idle", title=odd, labels=labels, agent=odd)))
+        row = await row_of(store)
+        assert (row.title, row.labels, row.agent) == (odd, labels, odd)
+        assert [found.no for found in await store.sessions(SessionQuery(labels=labels, words=(odd,), agent=odd))] == [no]
+        assert await store.sessions(SessionQuery(labels={odd: "other"})) == []
+
+
+async def test_a_number_that_has_no_place_is_the_caller_s_mistake_and_nobody_else_s(postgres: Server) -> None:
+    async with opened(postgres, postgres.schema()) as store:
+        one, two = await create(store, "one"), await create(store, "two")
+        huge = step(one, catalogue=catalogue("idle", wake_at=2**63))
+        answers = await asyncio.gather(store.commit(huge), store.commit(step(two)), return_exceptions=True)
+        assert isinstance(answers[0], UsageError)
+        assert answers[1] == Committed(2, 0, 1)
+
+
+async def test_a_row_of_the_list_that_can_not_be_read_hides_no_other(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store:
+        await create(store, "one")
+        await create(store, "two")
+        postgres.execute(f"UPDATE \"{schema}\".sessions SET labels = '[1]' WHERE session_id = 'one'")
+        found = {row.session_id: row.problem for row in await store.sessions(SessionQuery())}
+        assert found["two"] == ""
+        assert "can't be read" in found["one"]
+
+
+async def test_content_stands_in_no_statement_that_the_server_sees(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema, application_name=schema) as store:
+        no = await create(store, body=b"the password is swordfish")
+        await store.commit(step(no, entries=(fact(2, body=b"swordfish"),), catalogue=catalogue("idle", title="swordfish")))
+        with psycopg.connect(postgres.url) as holder:
+            holder.execute(f'LOCK TABLE "{schema}".journal IN ACCESS EXCLUSIVE MODE'.encode())
+            waiting = asyncio.create_task(store.commit(step(no, 2, entries=(fact(3, body=b"swordfish"),))))
+            statements: list[str] = []
+            while not any("write" in statement for statement in statements):
+                await asyncio.sleep(0.01)
+                found = postgres.execute("SELECT query FROM pg_stat_activity WHERE application_name = %s AND state = 'active'", schema)
+                statements = [statement for (statement,) in found]
+        await waiting
+        assert statements
+        assert not any("swordfish" in statement for statement in statements)
+
+
+# ------------------------------------------------------------------------------------------------------------------ statements
+
+
+async def test_a_statement_that_takes_too_long_is_cancelled_on_the_server_too(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema, timeout=0.3, patience=0.1, application_name=schema) as store:
+        no = await create(store)
+        with psycopg.connect(postgres.url) as holder:
+            holder.execute(f'LOCK TABLE "{schema}".journal IN ACCESS EXCLUSIVE MODE'.encode())
+            began = time.monotonic()
+            with pytest.raises(StoreBroken, match="too long"):
+                await store.commit(step(no))
+            with pytest.raises(StoreBroken, match="too long"):
+                await store.entries(no)
+            assert time.monotonic() - began < 10
+            while postgres.execute("SELECT FROM pg_stat_activity WHERE application_name = %s AND state = 'active'", schema):
+                await asyncio.sleep(0.01)
+        assert await store.commit(step(no)) == Committed(2, 0, 1)
+
+
+async def test_steps_are_hot_updates_of_the_session_s_row(postgres: Server) -> None:
+    # A database of its own: what an open transaction may still want to see is kept for all of a database.
+    schema, database = postgres.schema(), f"hot_{postgres.schema()}"
+    postgres.execute(f'CREATE DATABASE "{database}"')
+    try:
+        async with opened(postgres, schema, dbname=database) as store:
+            no = await create(store)
+            await store.heartbeat(runner(), LEASE)
+            await store.claim(no, "r1")
+            for version in range(1, 301):
+                await store.commit(step(no, version, 1, "r1", checkpoint=b"c" * 900))
+        with psycopg.connect(postgres.store(schema, dbname=database).replace(f"schema={schema}&", "")) as connection:
+            counted = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'sessions'"
+            ((updated, hot),) = connection.execute(counted).fetchall()
+    finally:
+        postgres.execute(f'DROP DATABASE "{database}" WITH (FORCE)')
+    # The submission and the claim move the row in its indexes; steps don't.
+    assert updated >= 300
+    # An announcement that is under way keeps old versions for a moment, and a page may be full just then.
+    assert hot >= updated * 0.9
+
+
+# --------------------------------------------------------------------------------------------------------------------- notices
+
+
+async def test_a_change_elsewhere_is_heard_by_number_and_where_nobody_listens_by_polling(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with (
+        opened(postgres, schema) as one,
+        opened(postgres, schema, poll=3600.0) as hearing,
+        opened(postgres, schema, listen="no", poll=0.05) as polling,
+    ):
+        no = await create(one)
+        heard: asyncio.Queue[int | None] = asyncio.Queue()
+        polled = asyncio.Event()
+        hearing.changes(heard.put_nowait)
+        polling.changes(lambda _: polled.set())
+        async with asyncio.timeout(20):
+            # The first poll says that anything may have happened; from then on, only announcements can tell.
+            assert await heard.get() is None
+            await polled.wait()
+            polled.clear()
+            await one.commit(step(no))
+            while await heard.get() != no:
+                pass
+            await polled.wait()
+
+
+async def test_a_listener_whose_connection_is_cut_hears_again(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as one, opened(postgres, schema, application_name=schema, poll=0.1) as two:
+        no = await create(one)
+        heard: asyncio.Queue[int | None] = asyncio.Queue()
+        two.changes(heard.put_nowait)
+        async with asyncio.timeout(20):
+            assert await heard.get() is None
+            postgres.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", schema)
+            version = 1
+            while True:
+                await one.commit(step(no, version))
+                version += 1
+                if await heard.get() == no:
+                    break
+
+
+async def test_rows_of_a_deleted_session_are_in_no_page_after_a_vacuum(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store:
+        no = await create(store, body=b"swordfish" * 9)
+        await store.commit(step(no, entries=facts(2, 200), checkpoint=b"c"))
+        ((before,),) = postgres.execute(f"SELECT pg_total_relation_size('\"{schema}\".journal')")
+        await store.delete(no)
+        await store.vacuum()
+        ((after,),) = postgres.execute(f"SELECT pg_total_relation_size('\"{schema}\".journal')")
+        assert after < before / 2
