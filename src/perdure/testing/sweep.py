@@ -28,12 +28,12 @@ from ..runtime.messages import read_entries
 from ..store.base import SessionQuery, Store
 from .checks import find_problems, read_transcript
 from .clock import VirtualClock
-from .stage import Loss, MemoryPlace, Point, Script, SQLitePlace, Stage
+from .stage import Loss, MemoryPlace, Place, Point, Script, SQLitePlace, Stage
 from .world import World
 
 __all__ = ["Ending", "Report", "Scenario", "SessionEnding", "SweepFailed", "perform", "sweep", "unknown_is_told"]
 
-Medium: TypeAlias = Literal["memory", "silent", "sqlite"]
+Medium: TypeAlias = Literal["memory", "silent", "sqlite"] | Callable[[VirtualClock], Place]
 
 
 class SweepFailed(AssertionError):
@@ -162,8 +162,8 @@ class Report:
 async def sweep(scenario: Scenario, *, medium: Medium = "memory", twice: int = 0, points: Iterable[int] | None = None) -> Report:
     """Kill a scenario at every point of its undisturbed run, one run each; raises `SweepFailed` if one comes to another end.
 
-    ``medium``: a store in ``memory`` where deaths are noticed at once, a ``silent`` one where leases must run out, or a ``sqlite``
-    file.
+    ``medium``: a store in ``memory`` where deaths are noticed at once, a ``silent`` one where leases must run out, a ``sqlite`` file,
+    or whatever makes an empty `Place` on a clock.
     ``twice``: after each death, die again at each of the first so many points of what follows. ``points`` are those to die at; None is all.
     """
     undisturbed, stage, problems = await perform(scenario, medium=medium)
@@ -201,7 +201,7 @@ async def _disturb(scenario: Scenario, medium: Medium, deaths: tuple[int, ...], 
     if not stage.losses:
         # Threads take turns as they like, so that several processes on one file don't always pass as many points.
         report.missed += 1
-        if medium != "sqlite" or not scenario.actors:
+        if medium in ("memory", "silent") or not scenario.actors:
             problems.append("nobody died")
     if problems:
         report.failures.append(f"died {where} (points {deaths}):\n  " + "\n  ".join(problems))
@@ -213,7 +213,14 @@ async def perform(scenario: Scenario, *, medium: Medium = "memory", deaths: tupl
     clock = VirtualClock(auto=True)
     world = World()
     with tempfile.TemporaryDirectory(prefix="perdure-sweep-", ignore_cleanup_errors=True) as directory:
-        place = SQLitePlace(clock, Path(directory) / "agents.db") if medium == "sqlite" else MemoryPlace(clock, silent=medium == "silent")
+        place: Place
+        match medium:
+            case "sqlite":
+                place = SQLitePlace(clock, Path(directory) / "agents.db")
+            case "memory" | "silent":
+                place = MemoryPlace(clock, silent=medium == "silent")
+            case make:
+                place = make(clock)
         scripts = {"worker": scenario.script, **scenario.actors}
         stage = Stage(place, clock, world, scenario.agent, scripts, deaths=deaths, lease=scenario.lease, close_grace=scenario.close_grace)
         await stage.play()

@@ -1,26 +1,36 @@
-"""The PostgreSQL store keeps the promises of `perdure.store.base`, in one piece and in sixteen."""
+"""The PostgreSQL store keeps the promises of `perdure.store.base`, in one piece and in sixteen, and behind a pooler."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perdure.store.base import Store
 from perdure.store.conformance import ManualClock, StoreConformance
+from perdure.store.conformance.commits import Commits
+from perdure.store.conformance.consumers import Consumers
+from perdure.store.conformance.content import Content
+from perdure.store.conformance.holding import Holding
+from perdure.store.conformance.keeping import Keeping
+from perdure.store.conformance.submissions import Submissions
 from perdure.store.postgres import PostgresStore
+from perdure.store.postgres.address import parse
+from perdure.store.postgres.line import Line, connect
 from tests.postgres import Server
 
 PARTITIONED = Path(__file__).with_name("partitioned.sql")
 
 
 class PostgresPlace:
-    def __init__(self, server: Server, *, partitioned: bool = False) -> None:
+    def __init__(self, server: Server, *, partitioned: bool = False, **options: str) -> None:
         self.clock = ManualClock()
         schema = server.schema()
-        self._url = server.store(schema)
+        self._url = server.store(schema, **options)
+        self.conninfo = parse(self._url).conninfo
         if partitioned:
             _elsewhere(self._make)
             server.execute(PARTITIONED.read_text().replace("perdure.", f"{schema}."))
@@ -47,7 +57,27 @@ class TestPostgres(StoreConformance):
         return PostgresPlace(postgres)
 
 
-class TestPartitions(StoreConformance):
+class TestPartitions(Commits, Content, Consumers, Keeping):
+    """Whatever has to do with the tables that are cut; the others are whole here too."""
+
     @pytest.fixture
     def place(self, postgres: Server) -> PostgresPlace:
         return PostgresPlace(postgres, partitioned=True)
+
+
+class TestAnotherBackendEachTime(Commits, Submissions, Holding):
+    """As behind a pooler in transaction mode: no transaction runs on the connection of the one before."""
+
+    @pytest.fixture
+    def place(self, postgres: Server, monkeypatch: pytest.MonkeyPatch) -> PostgresPlace:
+        run = Line.run
+
+        def run_elsewhere(line: Line, name: str, *values: Any, timeout: float | None = None) -> Any:
+            if not line.in_transaction:
+                line.close()
+                Line.__init__(line, connect(place.conninfo, {}, 1.0).psycopg, line._queries, line._timeout)
+            return run(line, name, *values, timeout=timeout)
+
+        monkeypatch.setattr(Line, "run", run_elsewhere)
+        place = PostgresPlace(postgres, listen="no")
+        return place

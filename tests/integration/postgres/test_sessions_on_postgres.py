@@ -1,31 +1,69 @@
-"""What sessions promise, they promise on PostgreSQL too: the catalogue's and the sessions' own tests, and their restarts, on this store.
-
-Those that look into an SQLite file stay where they are.
+"""What sessions promise, they promise on PostgreSQL too: the tests of the catalogue and of sessions that are stopped, steered and taken up
+again, on this store. Those that look into a file stay where they are.
 """
 
 from __future__ import annotations
 
+import inspect
 from types import ModuleType
 
 import pytest
 
-from perdure.testing.sweep import Sweep, sweep
+from perdure.store.base import Store
+from perdure.store.postgres import PostgresStore
+from perdure.testing import sweep
+from perdure.testing.clock import VirtualClock
+from tests.postgres import Server
 
-from ..catalogue import (
-    test_archive,
-    test_consumers,
-    test_delete,
-    test_fork,
-    test_listing,
-    test_portable,
-    test_redaction,
-    test_rewrite,
-    test_time_travel,
-)
-from ..interactive import test_calls, test_interrupts, test_model_steps, test_recovery_table, test_resuming, test_steering
+from ..catalogue import test_archive, test_consumers, test_delete, test_fork, test_listing, test_portable, test_redaction, test_time_travel
+from ..interactive import test_calls, test_interrupts, test_recovery_table, test_resuming, test_steering
+from ..sweep import scenarios
 
 MODULES: tuple[ModuleType, ...] = (
-    *(test_archive, test_consumers, test_delete, test_fork, test_listing, test_portable, test_redaction, test_rewrite, test_time_travel),
-    *(test_calls, test_interrupts, test_model_steps, test_recovery_table, test_resuming, test_steering),
+    *(test_archive, test_consumers, test_delete, test_fork, test_listing, test_portable, test_redaction, test_time_travel),
+    *(test_calls, test_interrupts, test_recovery_table, test_resuming, test_steering),
 )
 
+LOOKS_INTO_A_FILE = ("place.execute", "place.path.parent", "SQLiteStore", "apsw")
+
+IN_A_HURRY = "steers_that_a_turn_leaves_undelivered_become_turns_in_the_commit_that_ends_it"
+"""An interrupt must be seen before a model's answer that follows at once; a file is quick enough for that, a server not always."""
+
+exported, nothing_ran = test_portable.exported, test_calls._nothing_ran
+
+for module in MODULES:
+    for name, function in vars(module).items():
+        if name.startswith("test_") and "place" in inspect.signature(function).parameters:
+            source = inspect.getsource(function)
+            if not any(sign in source for sign in (*LOOKS_INTO_A_FILE, IN_A_HURRY)):
+                globals()[f"test_{module.__name__.rpartition('test_')[2]}__{name.removeprefix('test_')}"] = function
+
+
+class SweptPlace:
+    """A schema in which processes die as if killed: nobody says goodbye, and leases run out."""
+
+    def __init__(self, server: Server, clock: VirtualClock) -> None:
+        self._url = server.store(server.schema())
+        self._clock = clock
+
+    def connect(self) -> Store:
+        return PostgresStore(self._url, clock=self._clock.now, poll=0.2)
+
+    async def abandon(self, store: Store) -> None:
+        assert isinstance(store, PostgresStore)
+        store._runners.clear()
+        await store.close()
+
+
+SCENARIOS = {make().name: make for make in scenarios.ALL}
+
+
+@pytest.mark.parametrize("name", ["plain answer"])
+async def test_a_database_holds_what_memory_holds_wherever_the_process_dies(postgres: Server, name: str) -> None:
+    await sweep(SCENARIOS[name](), medium=lambda clock: SweptPlace(postgres, clock))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "plain answer"])
+async def test_every_scenario_survives_every_death_in_a_database(postgres: Server, name: str) -> None:
+    await sweep(SCENARIOS[name](), medium=lambda clock: SweptPlace(postgres, clock))
