@@ -31,6 +31,8 @@ SUITES = (
     Suite("operations", 60, ("tests/integration/operations",)),
     Suite("workspace tools", 60, ("tests/integration/tools",)),
     Suite("sweep", 120, ("tests/integration/sweep",)),
+    Suite("workers", 60, ("tests/integration/workers",)),
+    Suite("chaos", 90, ("tests/acceptance/chaos",), ()),
     Suite("real kills", 60, ("tests/acceptance/kills",), ()),
     Suite("as a user", 180, ("tests/acceptance/program",), ("-n", "3")),
 )

@@ -8,7 +8,7 @@ import inspect
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -19,7 +19,7 @@ from ..core.errors import UnknownAgent, UsageError
 from ..runtime.infos import SessionInfo
 from .output import keep_results
 
-__all__ = ["ad_hoc", "belongs", "load"]
+__all__ = ["ad_hoc", "belongs", "load", "load_all"]
 
 PATIENCE = 60.0
 """How long a module may take to be imported (seconds): large libraries take many, a program that was meant to be run takes for ever."""
@@ -35,6 +35,14 @@ def load(name: str, *, model: str | None = None) -> Agent:
     place, separator, attribute = name.rpartition(":")
     if not separator or not place or not attribute:
         raise UsageError(f"{name!r} names no agent", hint="module:attribute, or path/to/file.py:attribute")
+    found = _found(name, place, attribute)
+    if not isinstance(found, Agent):
+        raise UsageError(f"{name!r} is a {type(found).__name__}, not an Agent", hint="name an Agent, or a function that returns one")
+    return found if model is None else found.replace(model=model)
+
+
+def _found(name: str, place: str, attribute: str) -> Any:
+    """What stands at a place; what a function there returns."""
     keep_results()
     with _guarded(f"importing {place!r}"):
         found: Any = _module(place)
@@ -53,9 +61,32 @@ def load(name: str, *, model: str | None = None) -> Agent:
     if callable(found) and not isinstance(found, Agent):
         with _guarded(f"calling {name!r}"):
             found = found()
-    if not isinstance(found, Agent):
-        raise UsageError(f"{name!r} is a {type(found).__name__}, not an Agent", hint="name an Agent, or a function that returns one")
-    return found if model is None else found.replace(model=model)
+    return found
+
+
+def load_all(name: str) -> list[Agent]:
+    """The agents in ``module`` or ``file.py``, or those that ``module:registry`` holds: one, or a list, a tuple or a mapping of them.
+
+    A function is called for them. Raises `UsageError` where there are none.
+    """
+    place, separator, attribute = name.rpartition(":")
+    if not separator:
+        keep_results()
+        with _guarded(f"importing {name!r}"):
+            module = _module(name)
+        found: Any = [item for item in vars(module).values() if isinstance(item, Agent)]
+    else:
+        found = _found(name, place, attribute)
+    if isinstance(found, Mapping):
+        found = list(found.values())
+    agents = [found] if isinstance(found, Agent) else list(found) if isinstance(found, list | tuple | set | frozenset) else [found]
+    for item in agents:
+        if not isinstance(item, Agent):
+            raise UsageError(f"{name!r} holds a {type(item).__name__}, not only agents", hint="an Agent, or a list or mapping of them")
+    unique = list(dict.fromkeys(agents))
+    if not unique:
+        raise UsageError(f"there are no agents in {name!r}", hint="module, module:agent or module:registry")
+    return unique
 
 
 def ad_hoc(model: str) -> Agent:

@@ -154,6 +154,19 @@ def _keeping(command: Any) -> None:
     export.add_argument("session", metavar="SESSION", type=_named)
     export.add_argument("--tree", action="store_true", help="all sessions of its tree")
     export.add_argument("--output", "-o", metavar="FILE", help="the file; standard output without it")
+    worker = command("worker", "worker:worker", "Take up sessions of these agents, here and now, until SIGTERM.")
+    worker.add_argument(
+        "--agents", nargs="+", action="extend", required=True, metavar="WHERE", help="module, module:agent or module:registry"
+    )
+    worker.add_argument("--concurrency", type=_natural, default=16, metavar="N", help="how many sessions at once (16)")
+    worker.add_argument("--engine", choices=("local", "procrastinate"), help="what carries hints: procrastinate on PostgreSQL, else local")
+    worker.add_argument("--poll", type=float, default=1.0, metavar="SECONDS", help="how often it looks besides hearing of changes (1)")
+    worker.add_argument("--grace", type=float, default=10.0, metavar="SECONDS", help="how long running effects may take to end (10)")
+    worker.add_argument(
+        "--lease", type=float, default=10.0, metavar="SECONDS", help="how long it may be silent before others take over (10)"
+    )
+    worker.add_argument("--listen", metavar="HOST:PORT", help="serve /healthz, /readyz and /metrics there")
+    command("workers", "worker:workers", "Who works on what, and which sessions wait for an agent that nobody has.", json=True)
     backup = command("backup", "upkeep:backup", "Copy the store into a new file while it is in use, and verify the copy.", json=True)
     backup.add_argument("file", metavar="FILE")
     restored = "Make the store (--db, which must not exist) from what backup wrote."

@@ -431,6 +431,12 @@ class Runtime:
             deliver=check_deliver(deliver),
         )
 
+    async def register(self, agents: Iterable[Agent]) -> None:
+        """Let others know that sessions of these agents are taken up here. Raises a `StoreError`."""
+        self.check_open()
+        for agent in agents:
+            await self._heartbeat.register(agent.name)
+
     async def recover(self, agents: Iterable[Agent], *, session: str | None = None, force: bool = False) -> list[str]:
         """Take up every session of these agents, and of those that they call or hand over to, that somebody must look at.
 

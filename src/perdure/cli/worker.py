@@ -1,0 +1,132 @@
+"""``perdure worker`` and ``perdure workers``: processes that take up sessions, and who they are."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from ..agent import Agent
+from ..core.errors import UsageError
+from ..runtime.infos import SessionInfo
+from ..runtime.runtime import Runtime
+from ..workers.engine import Engine
+from ..workers.local import LocalEngine
+from ..workers.worker import Worker, check_agents
+from .agents import load_all
+from .exits import OK
+from .opening import opened
+from .screen import Piece, Screen, columns
+from .text import counted, plain, since
+
+__all__ = ["worker", "workers"]
+
+
+def worker(arguments: argparse.Namespace) -> int:
+    """Take up sessions until a signal says stop."""
+    agents = check_agents(agent for name in arguments.agents for agent in load_all(name))
+    place = _place(arguments.listen) if arguments.listen else None
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    # Its lines are about its own jobs, which are only hints.
+    logging.getLogger("procrastinate").setLevel(logging.WARNING)
+    return asyncio.run(_work(arguments, agents, place))
+
+
+async def _work(arguments: argparse.Namespace, agents: tuple[Agent, ...], place: tuple[str, int] | None) -> int:
+    async with AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(_engine(arguments))
+        observers: list[Any] = []
+        if place is not None:
+            from ..integrations.metrics import Metrics
+
+            observers.append(Metrics())
+        runtime = opened(
+            arguments, create=True, capacity=arguments.concurrency, grace=arguments.grace, lease=arguments.lease, observers=observers
+        )
+        await stack.enter_async_context(runtime)
+        if place is not None:
+            from ..integrations.probes import Probes
+
+            probes = await stack.enter_async_context(Probes(runtime, host=place[0], port=place[1], metrics=observers[0]))
+            print(f"probes and metrics at {probes.address}", file=sys.stderr)
+        working = Worker(runtime, agents, engine, concurrency=arguments.concurrency, poll=arguments.poll)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, _drain, working)
+        names = ", ".join(agent.name for agent in agents)
+        print(f"working for {names}, {counted(arguments.concurrency, 'session')} at once; SIGTERM drains", file=sys.stderr, flush=True)
+        await working.run()
+    print("drained", file=sys.stderr)
+    return OK
+
+
+def _drain(working: Worker) -> None:
+    print(f"draining: {counted(len(working.working), 'session')} let go as soon as what runs has ended", file=sys.stderr, flush=True)
+    working.stop()
+
+
+@asynccontextmanager
+async def _engine(arguments: argparse.Namespace) -> AsyncIterator[Engine]:
+    chosen = arguments.engine or ("procrastinate" if arguments.db.partition("://")[0] in ("postgresql", "postgres") else "local")
+    if chosen == "local":
+        yield LocalEngine()
+        return
+    from ..workers.procrastinate import ProcrastinateEngine
+
+    async with ProcrastinateEngine(arguments.db) as engine:
+        yield engine
+
+
+def _place(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"{text!r} is no place to listen at", hint="HOST:PORT, or :PORT for this machine alone")
+    return host or "127.0.0.1", int(port)
+
+
+def workers(arguments: argparse.Namespace) -> int:
+    """Who works on what, and what waits for an agent that nobody has."""
+    return asyncio.run(_workers(arguments))
+
+
+async def _workers(arguments: argparse.Namespace) -> int:
+    screen = Screen(as_json=arguments.json)
+    async with opened(arguments) as runtime:
+        runners = await runtime.store.runners()
+        held: dict[str, list[SessionInfo]] = {}
+        async for info in runtime.sessions.each():
+            if info.holder is not None:
+                held.setdefault(info.holder, []).append(info)
+        alive = [runner for runner in runners if runner.alive]
+        known = {agent for runner in alive for agent in runner.agents}
+        waiting = [info for info in await _due(runtime) if info.agent not in known]
+    if arguments.json:
+        screen.json(
+            {
+                "workers": [{**plain(runner), "sessions": [info.session_id for info in held.get(runner.id, ())]} for runner in runners],
+                "waiting": [{"session_id": info.session_id, "agent": info.agent, "wake_at": info.wake_at} for info in waiting],
+            }
+        )
+        return OK
+    if not runners:
+        screen.note(("nobody works on this store", "dim"))
+    else:
+        rows: list[tuple[Piece, ...]] = []
+        for runner in runners:
+            lives = runner.alive
+            sessions = ", ".join(info.session_id for info in held.get(runner.id, ())) or "-"
+            state = ("alive", "green") if lives else (f"gone {since(runner.expires)} ago", "red")
+            rows.append((f"{runner.host}:{runner.pid}", state, ", ".join(runner.agents), sessions))
+        columns(screen, ("WORKER", "STATE", "AGENTS", "WORKS ON"), rows)
+    for info in waiting:
+        screen.line((info.session_id, "bold"), f" waits for the agent {info.agent!r}, which no worker has")
+    return OK
+
+
+async def _due(runtime: Runtime) -> list[SessionInfo]:
+    return [await runtime.sessions.info(session_id) for session_id in await runtime.store.runnable(limit=1000)]

@@ -1,0 +1,125 @@
+"""Hints as jobs of Procrastinate, in the PostgreSQL database that holds the sessions.
+
+Jobs stand in a schema of their own beside the store's (``perdure_jobs``). They are written after the commits that they are about, never
+within: a notice inside a commit would make all commits of the database wait for one another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from ..core.errors import InvalidURL, MissingExtra, StoreBroken
+from ..store.postgres.address import parse
+from .engine import Look
+
+try:
+    import procrastinate
+    import psycopg
+    from procrastinate.exceptions import AlreadyEnqueued
+    from psycopg import sql
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+except ImportError as error:
+    raise MissingExtra("workers on PostgreSQL need Procrastinate", hint="pip install 'perdure[workers]'") from error
+
+__all__ = ["ProcrastinateEngine"]
+
+QUEUE = "perdure"
+TASK = "perdure.look"
+
+FORGOTTEN_SECONDS = 30
+"""After how long without a sign of life a worker's jobs are thrown away: who died with them has left sessions that are found again."""
+
+MAKING = 0x70647577
+"""The advisory lock of whoever makes the tables."""
+
+_log = logging.getLogger("perdure.workers")
+
+
+class ProcrastinateEngine:
+    """Jobs in the database of a ``postgresql://`` address. Use it with ``async with``; it makes its tables when they are missing.
+
+    ``polling`` is how often, in seconds, jobs are looked for besides Procrastinate's own notices. Raises `InvalidURL`, and when it is
+    entered `StoreBroken` for a database that can't be reached, or where it may make no tables.
+    """
+
+    def __init__(self, url: str, *, polling: float = 5.0) -> None:
+        if url.partition("://")[0] not in ("postgresql", "postgres"):
+            raise InvalidURL(f"{url!r} is no PostgreSQL database", hint="workers on other stores need no engine but their process")
+        address = parse(url)
+        given = conninfo_to_dict(address.conninfo)
+        self._schema = f"{address.schema}_jobs"
+        path = f"-c search_path={self._schema}"
+        self._conninfo = make_conninfo(address.conninfo, options=f"{given.get('options') or ''} {path}".strip())
+        self._listen = address.listen
+        self._polling = polling
+        self._app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=self._conninfo))
+        self._task = self._app.task(name=TASK, queue=QUEUE)(self._run)
+        self._look: Look | None = None
+
+    async def __aenter__(self) -> ProcrastinateEngine:
+        try:
+            await self._make_tables()
+            await self._app.open_async()
+        except (psycopg.Error, procrastinate.exceptions.ProcrastinateException) as error:
+            raise StoreBroken(f"the database's jobs can't be reached: {str(error).splitlines()[0]}") from error
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self._app.close_async()
+
+    async def hint(self, session_ids: Sequence[str]) -> None:
+        """A job for each session that has none waiting."""
+        for session_id in session_ids:
+            try:
+                await self._task.configure(queueing_lock=f"{self._schema}:{session_id}").defer_async(session_id=session_id)
+            except AlreadyEnqueued:
+                continue
+
+    async def work(self, look: Look, *, concurrency: int) -> None:
+        """Do jobs until cancelled; those that run are let end."""
+        self._look = look
+        async with self._forgetting():
+            await self._app.run_worker_async(
+                queues=[QUEUE],
+                concurrency=concurrency,
+                listen_notify=self._listen,
+                fetch_job_polling_interval=self._polling,
+                stalled_worker_timeout=FORGOTTEN_SECONDS,
+                delete_jobs="always",
+                install_signal_handlers=False,
+            )
+
+    async def _run(self, session_id: str) -> None:
+        if self._look is not None:
+            await self._look(session_id)
+
+    async def _make_tables(self) -> None:
+        async with await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True) as connection:
+            await connection.execute("SELECT pg_advisory_lock(%s)", (MAKING,))
+            await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self._schema)))
+            made = await (await connection.execute("SELECT to_regclass('procrastinate_jobs') IS NOT NULL")).fetchone()
+            if made is None or not made[0]:
+                async with self._app.open_async():
+                    await self._app.schema_manager.apply_schema_async()
+
+    @asynccontextmanager
+    async def _forgetting(self) -> AsyncIterator[None]:
+        """Meanwhile, throw away the jobs of workers that died."""
+
+        async def forget() -> None:
+            while True:
+                await asyncio.sleep(FORGOTTEN_SECONDS)
+                try:
+                    for job in await self._app.job_manager.get_stalled_jobs(seconds_since_heartbeat=FORGOTTEN_SECONDS):
+                        await self._app.job_manager.finish_job(job, procrastinate.jobs.Status.FAILED, delete_job=True)
+                except procrastinate.exceptions.ConnectorException as error:
+                    _log.info("jobs of dead workers can't be thrown away just now: %s", error)
+
+        forgetting = asyncio.create_task(forget(), name="perdure forgets jobs")
+        try:
+            yield
+        finally:
+            forgetting.cancel()

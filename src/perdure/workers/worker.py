@@ -1,0 +1,167 @@
+"""A worker: takes up sessions that somebody must look at, until it is told to stop.
+
+What must be looked at stands in the store alone (``wake_at``, and the leases of runners). Each worker looks there, gives hints to the
+engine, and follows the hints that the engine gives it. What no hint reached in time it looks at without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from ..agent import Agent
+from ..core.errors import CapacityExceeded, StoreError, UsageError
+from ..runtime.runtime import Runtime
+from .engine import Engine
+
+__all__ = ["Worker", "check_agents"]
+
+OVERDUE_MS = 5_000
+"""How long a session that was hinted at may wait before whoever sees that looks at it itself."""
+
+AT_ONCE = 200
+"""How many sessions are hinted at together."""
+
+PAUSE, PAUSE_LIMIT = 0.5, 10.0
+"""How long it rests when the store or the engine fails, twice as long each time, up to the limit (seconds)."""
+
+_log = logging.getLogger("perdure.workers")
+
+
+def check_agents(agents: Iterable[Agent]) -> tuple[Agent, ...]:
+    """Agents that one worker can have. Raises `UsageError`."""
+    found = tuple(agents)
+    names = [agent.name for agent in found]
+    if not names:
+        raise UsageError("a worker without agents has nothing to do", hint="name at least one")
+    if len({*names}) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"two agents are named {twice!r}", hint="sessions find their agent by its name")
+    return found
+
+
+class Worker:
+    """Works on sessions of these agents in an open runtime. ``concurrency`` is how many at once; ``poll`` how often, in seconds, it looks
+    into the store besides hearing of changes.
+
+    Raises `UsageError` for agents of one name, or none.
+    """
+
+    def __init__(self, runtime: Runtime, agents: Iterable[Agent], engine: Engine, *, concurrency: int = 16, poll: float = 1.0) -> None:
+        self._agents = check_agents(agents)
+        self._names = [agent.name for agent in self._agents]
+        if concurrency < 1 or poll <= 0:
+            raise UsageError("concurrency must be at least 1, and poll more than 0 seconds")
+        self._runtime = runtime
+        self._engine = engine
+        self._concurrency = concurrency
+        self._poll = poll
+        self._working: set[str] = set()
+        self._hinted: dict[str, int] = {}
+        self._news = asyncio.Event()
+        self._stopping = asyncio.Event()
+
+    @property
+    def working(self) -> frozenset[str]:
+        """The sessions that are looked at here."""
+        return frozenset(self._working)
+
+    def stop(self) -> None:
+        """Take up nothing more. `run` ends when what runs has let go, as `Runtime.close` says."""
+        self._stopping.set()
+        self._news.set()
+
+    async def run(self) -> None:
+        """Work until `stop`; the runtime is closed when it returns. Cancelling it stops in the same way.
+
+        Errors of the store and of the engine are logged and outlived: what they kept from being done is found again.
+        """
+        store = self._runtime.store
+        unlisten = store.changes(lambda no: self._news.set())
+        tasks = [
+            asyncio.create_task(self._outliving("the engine", self._follow), name="perdure worker"),
+            asyncio.create_task(self._outliving("the store", self._scout), name="perdure scout"),
+        ]
+        try:
+            await self._stopping.wait()
+        finally:
+            unlisten()
+            for task in tasks:
+                task.cancel()
+            # What the engine runs ends when the runtime lets go of it, and the engine's task behind that.
+            await self._runtime.close()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _outliving(self, what: str, work: object) -> None:
+        pause = PAUSE
+        while True:
+            began = asyncio.get_running_loop().time()
+            try:
+                await work()  # type: ignore[operator]
+            except Exception as error:
+                _log.warning("%s failed, and is tried again: %s", what, error)
+            if asyncio.get_running_loop().time() - began > PAUSE_LIMIT:
+                pause = PAUSE
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, PAUSE_LIMIT)
+
+    async def _follow(self) -> None:
+        await self._engine.work(self._look, concurrency=self._concurrency)
+
+    async def _scout(self) -> None:
+        """Find what somebody must look at, and say so."""
+        await self._runtime.register(self._agents)
+        while True:
+            self._news.clear()
+            now = await self._runtime.store.now()
+            found = await self._runtime.store.runnable(limit=AT_ONCE, agents=self._names)
+            due = [name for name in found if name not in self._working]
+            self._hinted = {name: self._hinted[name] for name in due if name in self._hinted}
+            new = [name for name in due if name not in self._hinted]
+            if new:
+                self._hinted.update(dict.fromkeys(new, now))
+                await self._hint(new)
+            self._look_here([name for name, at in self._hinted.items() if now - at >= OVERDUE_MS])
+            await self._rest(now)
+
+    async def _hint(self, session_ids: list[str]) -> None:
+        try:
+            await self._engine.hint(session_ids)
+        except StoreError:
+            raise
+        except Exception as error:
+            _log.warning("the engine takes no hints (%s); sessions are looked at where they are found", error)
+            self._look_here(session_ids)
+
+    def _look_here(self, session_ids: list[str]) -> None:
+        """Look at sessions without a hint, as far as there is room."""
+        for session_id in session_ids[: max(0, self._concurrency - len(self._working))]:
+            self._runtime.keep(asyncio.ensure_future(self._look(session_id)))
+
+    async def _rest(self, now: int) -> None:
+        """Until something changed, the next moment comes, or it is time to look anyway."""
+        wake = await self._runtime.store.next_wake()
+        seconds = self._poll if wake is None or wake <= now else min(self._poll, (wake - now) / 1000)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    async def _look(self, session_id: str) -> None:
+        """Work on a session until nothing is left to do here."""
+        if session_id in self._working or self._stopping.is_set():
+            return
+        self._working.add(session_id)
+        try:
+            await self._runtime.recover(self._agents, session=session_id)
+        except CapacityExceeded:
+            _log.info("there is no room for %s just now", session_id)
+        except Exception as error:
+            if not self._stopping.is_set():
+                _log.warning("the session %s can't go on here: %s", session_id, error)
+        finally:
+            self._working.discard(session_id)
+            self._hinted.pop(session_id, None)
+            self._news.set()

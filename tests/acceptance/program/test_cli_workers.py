@@ -1,0 +1,40 @@
+"""Workers as their operator sees them."""
+
+from __future__ import annotations
+
+import signal
+
+from .conftest import Program
+
+
+def test_a_worker_finishes_what_was_sent_and_drains_on_a_signal(perdure: Program) -> None:
+    perdure("run", "agents_here:shop", "hello there", "--session", "s")
+    worker = perdure.start("worker", "--agents", "agents_here:shop", "--listen", ":0", "--poll", "0.1")
+    perdure.until(lambda: any(item["alive"] for item in perdure.json("workers")["workers"]))
+    perdure("send", "s", "another matter")
+    perdure.until(lambda: perdure.json("why", "s")["status"] == "idle" and not perdure.json("why", "s")["queue"])
+    assert "another matter" in perdure("show", "s")
+    worker.send_signal(signal.SIGTERM)
+    perdure.end(worker)
+    assert "working for" in perdure.errors
+    assert "probes and metrics at http://127.0.0.1:" in perdure.errors
+    assert perdure.errors.rstrip().endswith("drained")
+
+
+def test_a_session_whose_agent_nobody_has_is_shown(perdure: Program) -> None:
+    perdure("run", "agents_here:shop", "hello there", "--session", "s")
+    perdure("send", "s", "another matter")
+    found = perdure.json("workers")
+    assert [(item["session_id"], item["agent"]) for item in found["waiting"]] == [("s", "shop")]
+    assert "waits for the agent 'shop', which no worker has" in perdure("workers")
+
+
+def test_a_registry_that_is_none_is_refused_before_anything_is_taken_up(perdure: Program) -> None:
+    (perdure.directory / "broken.py").write_text("raise RuntimeError('no database')\n")
+    perdure("worker", "--agents", "broken:registry", code=2)
+    assert "no database" in perdure.errors
+    perdure("worker", "--agents", "agents_here:pay", code=2)
+    perdure("worker", "--agents", "agents_here:shop", "agents_here:shop", code=2)
+    assert "two agents" in perdure.errors
+    perdure("worker", "--agents", "agents_here:shop", "--listen", "here", code=2)
+    assert not perdure.db.exists()

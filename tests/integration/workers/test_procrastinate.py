@@ -1,0 +1,100 @@
+"""Workers on PostgreSQL with Procrastinate's jobs, which may be deleted or doubled at any time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+import perdure
+from perdure import InvalidURL
+from perdure.runtime.verify import verify
+from perdure.workers.procrastinate import ProcrastinateEngine
+from perdure.workers.worker import Worker
+from tests.postgres import Server, server
+
+from .test_workers import STEPS, Shop
+
+NAMES = [f"s{index}" for index in range(12)]
+
+
+@pytest.fixture
+def here() -> Iterator[tuple[Server, str]]:
+    """A server, and the name of a schema for the store; that of the jobs has `_jobs` behind it."""
+    found = server()
+    schema = found.schema()
+    yield found, schema
+    found.clear()
+    found.execute(f'DROP SCHEMA IF EXISTS "{schema}_jobs" CASCADE')
+
+
+@asynccontextmanager
+async def working(url: str, shop: Shop) -> AsyncIterator[Worker]:
+    async with ProcrastinateEngine(url, polling=0.2) as engine, perdure.open(url) as runtime:
+        worker = Worker(runtime, [shop.agent], engine, concurrency=4, poll=0.05)
+        running = asyncio.create_task(worker.run())
+        try:
+            yield worker
+        finally:
+            worker.stop()
+            await asyncio.wait_for(running, 60)
+
+
+async def until_finished(url: str) -> None:
+    async with perdure.open(url) as runtime:
+        while True:
+            infos = await runtime.sessions.list(limit=100)
+            if len(infos) == len(NAMES) and all(info.status == "idle" for info in infos):
+                break
+            await asyncio.sleep(0.05)
+        assert [problem async for problem in verify(runtime.store)] == []
+
+
+async def test_all_sessions_finish_once_whatever_becomes_of_the_jobs(here: tuple[Server, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    postgres, schema = here
+    url = postgres.store(schema)
+    monkeypatch.setattr("perdure.workers.worker.OVERDUE_MS", 300)
+    shop, meddled = Shop(), 0
+    async with working(url, shop), working(url, shop):
+        async with perdure.open(url) as runtime:
+            for name in NAMES:
+                await runtime.sessions.send(name, "please", submission="m", agent="shop")
+        finishing = asyncio.create_task(until_finished(url))
+        while not finishing.done():
+            # Every job is doubled, and then all are gone, again and again.
+            await asyncio.to_thread(
+                postgres.execute,
+                f"""SET search_path TO "{schema}_jobs"; INSERT INTO procrastinate_jobs (queue_name, task_name, args)
+                    SELECT 'perdure', 'perdure.look', jsonb_build_object('session_id', name)
+                    FROM unnest(ARRAY[{", ".join(f"'{name}'" for name in NAMES)}]) AS name""",
+            )
+            await asyncio.sleep(0.05)
+            await asyncio.to_thread(
+                postgres.execute, f"""SET search_path TO "{schema}_jobs"; DELETE FROM procrastinate_jobs WHERE status = 'todo'"""
+            )
+            meddled += 1
+            await asyncio.wait([finishing], timeout=0.05)
+        await finishing
+    assert meddled
+    assert len(shop.paid) == STEPS * len(NAMES)
+    assert set(shop.paid.values()) == {1}
+
+
+async def test_a_job_stays_behind_for_no_session(here: tuple[Server, str]) -> None:
+    postgres, schema = here
+    url = postgres.store(schema)
+    shop = Shop()
+    async with working(url, shop):
+        async with perdure.open(url) as runtime:
+            for name in NAMES:
+                await runtime.sessions.send(name, "please", submission="m", agent="shop")
+        await asyncio.wait_for(until_finished(url), 60)
+    [(left,)] = postgres.execute(f"""SELECT count(*) FROM "{schema}_jobs".procrastinate_jobs WHERE status = 'doing'""")
+    assert left == 0
+
+
+async def test_other_stores_have_no_such_jobs() -> None:
+    with pytest.raises(InvalidURL, match="no PostgreSQL"):
+        ProcrastinateEngine("agents.db")

@@ -1,0 +1,196 @@
+"""Workers finish what others sent, whatever becomes of the hints, each session by one of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import perdure
+from perdure import Agent, FunctionModel, ModelRequest, Reply, ToolCall, ToolContext, UsageError, tool
+from perdure.runtime.verify import verify
+from perdure.workers.engine import Look
+from perdure.workers.local import LocalEngine
+from perdure.workers.worker import Worker
+
+from ..interactive.acting import eventually
+
+STEPS = 3
+
+
+class Shop:
+    """An agent that pays a few times, and how often each payment was made."""
+
+    def __init__(self, name: str = "shop") -> None:
+        self.paid: Counter[str] = Counter()
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+        @tool(effect="external")
+        async def pay(ctx: ToolContext, number: int) -> str:
+            """Pay."""
+            self.paid[ctx.idempotency_key] += 1
+            await self.gate.wait()
+            return f"paid {number}"
+
+        def answer(request: ModelRequest) -> Reply:
+            done = sum(message.role == "tool" for message in request.messages)
+            return Reply(tool_calls=[ToolCall("pay", {"number": done})]) if done < STEPS else Reply("done")
+
+        self.agent = Agent(name, model=FunctionModel(answer), tools=[pay])
+
+
+class Forgetful(LocalEngine):
+    """Loses every hint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost = 0
+
+    async def hint(self, session_ids: Sequence[str]) -> None:
+        self.lost += len(session_ids)
+
+
+class Broken(LocalEngine):
+    """Takes no hint, and does no work."""
+
+    async def hint(self, session_ids: Sequence[str]) -> None:
+        raise ConnectionError("the queue is gone")
+
+    async def work(self, look: Look, *, concurrency: int) -> None:
+        raise ConnectionError("the queue is gone")
+
+
+class Stammering(LocalEngine):
+    """Says everything to two workers at once, several times."""
+
+    def __init__(self, *others: LocalEngine) -> None:
+        super().__init__()
+        self.others = others
+
+    async def hint(self, session_ids: Sequence[str]) -> None:
+        for _ in range(3):
+            for engine in (super(), *self.others):
+                await engine.hint(session_ids)
+                await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def working(place: Path, agent: Agent, engine: LocalEngine | None = None, *, concurrency: int = 4) -> AsyncIterator[Worker]:
+    """A worker in a runtime of its own."""
+    async with perdure.open(str(place)) as runtime:
+        worker = Worker(runtime, [agent], engine or LocalEngine(), concurrency=concurrency, poll=0.02)
+        running = asyncio.create_task(worker.run())
+        try:
+            yield worker
+        finally:
+            worker.stop()
+            await asyncio.wait_for(running, 30)
+
+
+async def finished(place: Path, count: int) -> None:
+    """Every session that was sent something is done, and nothing is wrong with what is stored."""
+    async with perdure.open(str(place)) as runtime:
+        while True:
+            infos = await runtime.sessions.list(limit=200)
+            if len(infos) == count and all(info.status == "idle" for info in infos):
+                break
+            await asyncio.sleep(0.01)
+        assert [problem async for problem in verify(runtime.store)] == []
+        for info in infos:
+            result = await runtime.sessions.result(info.session_id, "m")
+            assert result is not None
+            assert result.output == "done"
+
+
+async def send(place: Path, names: Sequence[str], agent: str = "shop") -> None:
+    """From a process without any agent's code."""
+    async with perdure.open(str(place)) as runtime:
+        for name in names:
+            await runtime.sessions.send(name, "please", submission="m", agent=agent)
+
+
+NAMES = [f"s{index}" for index in range(8)]
+
+
+async def test_what_a_host_without_agents_sent_is_finished_by_a_worker(tmp_path: Path) -> None:
+    shop = Shop()
+    async with working(tmp_path / "a.db", shop.agent):
+        await send(tmp_path / "a.db", NAMES)
+        await asyncio.wait_for(finished(tmp_path / "a.db", len(NAMES)), 30)
+    assert len(shop.paid) == STEPS * len(NAMES)
+    assert set(shop.paid.values()) == {1}
+
+
+async def test_lost_hints_cost_nothing_but_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop, engine = Shop(), Forgetful()
+    await send(tmp_path / "a.db", NAMES)
+    monkeypatch.setattr("perdure.workers.worker.OVERDUE_MS", 50)
+    async with working(tmp_path / "a.db", shop.agent, engine):
+        await asyncio.wait_for(finished(tmp_path / "a.db", len(NAMES)), 30)
+    assert engine.lost >= len(NAMES)
+    assert set(shop.paid.values()) == {1}
+
+
+async def test_a_worker_whose_engine_is_gone_looks_at_what_it_finds_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop()
+    await send(tmp_path / "a.db", NAMES)
+    monkeypatch.setattr("perdure.workers.worker.OVERDUE_MS", 50)
+    async with working(tmp_path / "a.db", shop.agent, Broken()):
+        await asyncio.wait_for(finished(tmp_path / "a.db", len(NAMES)), 30)
+    assert set(shop.paid.values()) == {1}
+
+
+async def test_doubled_hints_to_two_workers_run_everything_once(tmp_path: Path) -> None:
+    shop, second = Shop(), LocalEngine()
+    async with working(tmp_path / "a.db", shop.agent, Stammering(second)), working(tmp_path / "a.db", shop.agent, second):
+        await send(tmp_path / "a.db", NAMES)
+        await asyncio.wait_for(finished(tmp_path / "a.db", len(NAMES)), 30)
+    assert len(shop.paid) == STEPS * len(NAMES)
+    assert set(shop.paid.values()) == {1}
+
+
+async def test_a_stopped_worker_lets_what_runs_end_and_takes_up_nothing_more(tmp_path: Path) -> None:
+    shop = Shop()
+    shop.gate.clear()
+    await send(tmp_path / "a.db", NAMES)
+    async with working(tmp_path / "a.db", shop.agent, concurrency=2) as worker:
+        await eventually(lambda: len(shop.paid) == 2)
+        worker.stop()
+        shop.gate.set()
+    async with perdure.open(str(tmp_path / "a.db")) as runtime:
+        infos = {info.session_id: info for info in await runtime.sessions.list()}
+        assert all(info.holder is None for info in infos.values())
+        begun = [info for info in infos.values() if info.version > 1]
+        assert len(begun) == 2
+        uncertain = [item for info in begun for item in await runtime.sessions.uncertain(info.session_id)]
+    assert uncertain == [], "what ran had time to end"
+    async with working(tmp_path / "a.db", shop.agent):
+        await asyncio.wait_for(finished(tmp_path / "a.db", len(NAMES)), 30)
+    assert set(shop.paid.values()) == {1}
+
+
+async def test_sessions_of_other_agents_are_left_alone(tmp_path: Path) -> None:
+    shop = Shop()
+    await send(tmp_path / "a.db", ["theirs"], agent="another")
+    async with working(tmp_path / "a.db", shop.agent):
+        await send(tmp_path / "a.db", ["ours"])
+        async with perdure.open(str(tmp_path / "a.db")) as runtime:
+            while (await runtime.sessions.info("ours")).status != "idle":
+                await asyncio.sleep(0.01)
+            assert (await runtime.sessions.info("theirs")).status == "queued"
+            agents = {name for runner in await runtime.store.runners() if runner.alive for name in runner.agents}
+    assert agents == {"shop"}
+
+
+async def test_a_worker_needs_agents_of_different_names(tmp_path: Path) -> None:
+    async with perdure.open("memory://") as runtime:
+        for agents, why in (([], "nothing to do"), ([Shop().agent, Shop().agent], "two agents")):
+            with pytest.raises(UsageError, match=why):
+                Worker(runtime, agents, LocalEngine())
+        with pytest.raises(UsageError, match="concurrency"):
+            Worker(runtime, [Shop().agent], LocalEngine(), concurrency=0)
