@@ -61,7 +61,7 @@ from perdure.core.reports import (
     StopTurn,
     TimePassed,
 )
-from perdure.core.usage import Spending, Totals
+from perdure.core.usage import Spending, Totals, Usage
 
 EFFECTS = ("pure", "idempotent", "transactional", "external")
 PHASES: set[Phase] = {"idle", "model", "tools", "waiting", "completing", "archived", "halted"}
@@ -233,12 +233,23 @@ class Driver:
         if turn.transfer:
             s.do(s.hand_over())
             return
-        running = turn.model
+        running, extraction = turn.model, turn.extraction
+        if extraction is not None and extraction.status == "started":
+            self.remember(pick)
+            return
         if running is None or running.status != "started":
             if pick(5) == 0:
                 s.says(deliver="steer", submission="m-steer")
+                return
+            digest = ("same", "same", "another")[pick(3)]
+            if extraction is not None and extraction.status != "ended":
+                # The step's call waits for what was begun before it, or for the word that nobody looks any more.
+                forgotten = s.memory_ends(status="cancelled", attempt=0, failure=Failure(code="forgotten"))
+                s.do(s.memory_asked(digest) if pick(3) else forgotten)
+            elif extraction is None and running is None and pick(5) == 4:
+                s.do(s.memory_asked(digest))
             else:
-                s.steps(("same", "same", "another")[pick(3)])
+                s.steps(digest)
             return
         match pick(8):
             case 0:
@@ -257,6 +268,21 @@ class Driver:
                     self.calls += 1
                     asked.append(call(f"c{self.calls}", ("refund", "look")[pick(2)], n=pick(3)))
                 s.model_ends(Text(content="wait"), *asked)
+
+    def remember(self, pick: _Numbers) -> None:
+        """A search for something to remember comes to something."""
+        s = self.story
+        match pick(5):
+            case 0:
+                s.do(s.memory_ends(status="failed", retryable=True, failure=Failure(code="rate_limited")))
+            case 1:
+                s.do(s.memory_ends(status="cancelled", final=False, failure=Failure(code="shutdown")))
+            case 2:
+                s.do(s.memory_ends(status="failed", failure=Failure(code="provider_refused")))
+            case 3:
+                s.do(s.memory_ends(Text(content="Nothing."), usage=Usage(input_tokens=5, output_tokens=2)))
+            case _:
+                s.do(s.memory_ends(Text(content='[{"content": "It rains."}]')))
 
     def tools(self, pick: _Numbers) -> None:
         s = self.story
