@@ -14,6 +14,7 @@ import pytest
 from perdure import (
     Agent,
     Blob,
+    Entry,
     FunctionModel,
     Message,
     ModelRequest,
@@ -21,10 +22,12 @@ from perdure import (
     PerdureError,
     Reply,
     RevisionConflict,
+    Session,
     SessionArchived,
     SessionBusy,
     StoreBroken,
     Text,
+    TurnEnded,
     TurnUnfinished,
     UnknownRoute,
     Uri,
@@ -188,7 +191,16 @@ class Held:
     async def __call__(self, call: Call, when: str) -> None:
         if call.kind == "commit" and when == "before" and any(entry.kind == self.kind for entry in call.given.entries):
             self.there.set()
-            await self.go.wait()
+            # A test that fails must not keep its process from ending.
+            async with asyncio.timeout(5):
+                await self.go.wait()
+
+
+async def _watch(handle: Session, told: list[Any]) -> None:
+    async for event in handle.events(after=1):
+        told.append(event)
+        if isinstance(event, TurnEnded):
+            return
 
 
 @pytest.mark.spec("D-029", "D-030", "D-031")
@@ -196,8 +208,12 @@ async def test_an_answer_is_nowhere_before_its_commit_and_the_handle_stays(place
     held = Held("turn_completed")
     async with place.process(gate=held) as process, place.process() as other:
         async with process.session("s", echoing()) as handle:
+            told: list[Any] = []
+            watching = asyncio.create_task(_watch(handle, told))
             await handle.send("hello", submission="m1")
             await held.there.wait()
+            await eventually(lambda: len(told) > 2)
+            assert [event.kind for event in told if isinstance(event, Entry)] == ["turn_started", "message", "operation_started"]
             for reader in (process, other):
                 assert await lines(reader) == ["user: hello"]
                 assert (await reader.sessions.checkpoint("s")).messages == 1
@@ -206,8 +222,8 @@ async def test_an_answer_is_nowhere_before_its_commit_and_the_handle_stays(place
                 with pytest.raises(SessionBusy):
                     await reader.sessions.fork("s")
             held.go.set()
-            events = await until(handle)
-            assert events[-1].kind == "turn_completed"
+            await watching
+            assert told[-1].kind == "turn_completed"
         for reader in (process, other):
             assert await lines(reader) == ["user: hello", "assistant: answer 1"]
 

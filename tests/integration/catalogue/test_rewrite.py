@@ -18,6 +18,7 @@ from perdure import (
     Message,
     ModelRequest,
     NothingChanged,
+    Reply,
     RevisionConflict,
     Rewritten,
     SessionBusy,
@@ -32,7 +33,7 @@ from perdure import (
 )
 from perdure.core.messages import digest_of, part_digest
 from perdure.core.transcript import EMPTY, chained
-from perdure.testing.faults import Fault
+from perdure.testing.faults import Call, Fault
 
 from ..interactive.acting import Place
 from .talking import Payments, echoing, edit_fixture, line, lines, paying, sound, talk
@@ -507,6 +508,42 @@ async def test_a_turn_and_a_rewrite_that_meet_follow_each_other(place: Place) ->
             first = (await lines(process))[0]
             # Either the edit came first, or the turn did and the edit was told so.
             assert isinstance(both[0], SessionBusy) or first == f"user: hi {index}"
+        await sound(process)
+
+
+@pytest.mark.spec("C-T3-017")
+async def test_a_turn_that_begins_while_a_rewrite_is_being_committed_is_first_and_the_rewrite_is_told_so(place: Place) -> None:
+    at_it, let_go, answering, go = (asyncio.Event() for _ in range(4))
+
+    async def gate(call: Call, when: str) -> None:
+        if call.kind == "commit" and when == "before" and any(entry.kind == "rewritten" for entry in call.given.entries):
+            at_it.set()
+            async with asyncio.timeout(5):
+                await let_go.wait()
+
+    asked: list[list[str]] = []
+
+    async def think(request: ModelRequest) -> Reply:
+        asked.append([message.text for message in request.messages])
+        answering.set()
+        await go.wait()
+        return Reply("so be it")
+
+    async with place.process(gate=gate) as editing, place.process() as process:
+        await edit_fixture(process)
+        edit = asyncio.create_task(editing.sessions.rewrite("s", (0, 1), ["hi"]))
+        await at_it.wait()
+        running = asyncio.create_task(process.run(Agent("helper", model=FunctionModel(think)), "more", session="s"))
+        await answering.wait()
+        let_go.set()
+        with pytest.raises(SessionBusy):
+            await edit
+        go.set()
+        assert (await running).ok
+        # The turn saw, and ended with, the transcript that it began with.
+        assert asked == [["hello", "answer 1", "follow up", "answer 2", "more"]]
+        assert await lines(process) == [*FOUR, "user: more", "assistant: so be it"]
+        assert await process.sessions.entries("s", kinds=("rewritten",)) == []
         await sound(process)
 
 
