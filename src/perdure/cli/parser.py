@@ -121,8 +121,10 @@ def _looking(command: Any) -> None:
 
     show = command("show", "show:run", "The timeline of one session.", json=True)
     show.add_argument("session", metavar="SESSION", type=_named)
-    show.add_argument("--last", type=_positive, metavar="N", help="only the last N turns")
+    show.add_argument("--last", type=_positive, metavar="N", help="only the last N turns, or messages")
     show.add_argument("--tree", action="store_true", help="the tree of its branches instead")
+    show.add_argument("--transcript", action="store_true", help="its messages instead, with the positions and the revision that edits need")
+    show.add_argument("--revision", metavar="REVISION", help="the transcript as it was then, or the beginning of that revision")
 
     why = command("why", "why:run", "What a session is doing or waiting for, and what would move it.", json=True)
     why.add_argument("session", metavar="SESSION", type=_named)

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 from typing import Any
 
+from ..core.entries import Redacted
 from ..core.errors import StoreCorrupt
 from ..core.usage import Totals
 from ..runtime.runtime import Runtime
@@ -17,7 +18,7 @@ from .sessions import STYLES
 from .text import arguments as shown_arguments
 from .text import attached, counted, duration, moment, plain, short, value
 from .timeline import Timeline
-from .transcript import show_tree
+from .transcript import show_transcript, show_tree
 
 __all__ = ["run", "turns_of"]
 
@@ -34,6 +35,9 @@ async def _run(arguments: argparse.Namespace) -> int:
     async with opened(arguments) as runtime:
         if arguments.tree:
             show_tree(screen, await runtime.sessions.tree(arguments.session), arguments.session)
+            return OK
+        if arguments.transcript:
+            await show_transcript(screen, runtime, arguments.session, arguments.revision, arguments.last)
             return OK
         info = await runtime.sessions.info(arguments.session)
         try:
@@ -68,7 +72,8 @@ async def turns_of(runtime: Runtime, session_id: str, root: str) -> list[dict[st
             return None
         return None if blob is None else blob.data
 
-    timeline = Timeline(fetch)
+    redacted = await runtime.sessions.entries(session_id, kinds=(Redacted.kind,))
+    timeline = Timeline(fetch, {row.seq for entry in redacted if isinstance(entry, Redacted) for row in entry.rows})
     after = 0
     while entries := await runtime.sessions.entries(session_id, after=after, limit=PAGE):
         for entry in entries:
@@ -105,7 +110,7 @@ def _usage(data: dict[str, int]) -> str:
 
 
 def _message(screen: Screen, item: dict[str, Any]) -> None:
-    who = item["author"] or "user"
+    who = _instead(item) + (item["author"] or "user")
     how = f" ({item['deliver']})" if item["deliver"] not in ("", "turn") else ""
     screen.line((f"{who}{how}: ", "bold cyan"), _text(item["parts"]), indent=2)
 
@@ -113,7 +118,13 @@ def _message(screen: Screen, item: dict[str, Any]) -> None:
 def _answer(screen: Screen, item: dict[str, Any]) -> None:
     text = _text(item["parts"])
     if text.strip():
-        screen.line(text, indent=2)
+        screen.line((_instead(item), "bold cyan"), text, indent=2)
+    elif "instead" in item:
+        screen.line((_instead(item), "bold cyan"), "[a call]", indent=2)
+
+
+def _instead(item: dict[str, Any]) -> str:
+    return f"→ {item['position']} " if "instead" in item else ""
 
 
 def _text(parts: list[dict[str, Any]]) -> str:
@@ -254,7 +265,9 @@ def _granted(screen: Screen, item: dict[str, Any]) -> None:
 
 
 def _prefixed(screen: Screen, item: dict[str, Any]) -> None:
-    screen.line((f"what models see changed: {item['reason'].replace('_', ' ')}", "dim"), indent=2)
+    if item["reason"] != "rewrite":
+        # Of an edit the line before tells.
+        screen.line((f"what models see changed: {item['reason'].replace('_', ' ')}", "dim"), indent=2)
 
 
 def _rewritten(screen: Screen, item: dict[str, Any]) -> None:
@@ -276,7 +289,9 @@ def _halted(screen: Screen, item: dict[str, Any]) -> None:
 
 def _redacted(screen: Screen, item: dict[str, Any]) -> None:
     why = f": {item['reason']}" if item["reason"] else ""
-    screen.line((f"content of {len(item['entries'])} entries was removed{_by(item)}{why}", "yellow"), indent=2)
+    named = ", ".join(map(str, item["positions"]))
+    what = f"the messages {named} ({counted(len(item['entries']), 'entry', 'entries')})" if named else f"entries {item['entries']}"
+    screen.line((f"content of {what} was removed{_by(item)}{why}", "yellow"), indent=2)
 
 
 _SHOW = {

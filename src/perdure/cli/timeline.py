@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from ..core.context import notes_in
@@ -34,7 +34,7 @@ from ..core.entries import (
     TurnEnded,
     TurnStarted,
 )
-from ..core.messages import Part, StoredPart, ToolCall, ToolCallResponse, decode_part, is_private
+from ..core.messages import REDACTED, Part, RedactedPart, StoredPart, ToolCall, ToolCallResponse, decode_part, is_private
 from ..core.records import Plan
 from .text import plain
 
@@ -44,10 +44,16 @@ Fetch = Callable[[str], Awaitable[bytes | None]]
 
 
 class Timeline:
-    """Takes entries in their order; ``turns`` grows. What stands outside any turn is a turn without an id."""
+    """Takes entries in their order; ``turns`` grows. What stands outside any turn is a turn without an id.
 
-    def __init__(self, fetch: Fetch) -> None:
+    ``redacted`` are the seqs of entries whose content a later one removed.
+    """
+
+    def __init__(self, fetch: Fetch, redacted: Collection[int] = ()) -> None:
         self._fetch = fetch
+        self._redacted = redacted
+        self._laid = (0, 0)
+        self._inserted = 0
         self.turns: list[dict[str, Any]] = []
         self._inside = False
         self._operations: dict[str, dict[str, Any]] = {}
@@ -66,7 +72,7 @@ class Timeline:
                 turn = {"turn": entry.turn, "submission": entry.submission, "agent": entry.agent, "started": entry.at, "ended": None}
                 self.turns.append({**turn, "status": "running", "reason": "", "failure": None, "usage": None, "items": []})
                 if isinstance(entry, ToolCalled):
-                    self._calls |= {part.id: part for part in await self._whole(entry.parts) if isinstance(part, ToolCall)}
+                    self._calls |= _calls_in(await self._whole(entry.parts))
                     self._item("called", entry, actor=entry.author)
             case TurnEnded():
                 turn = self.turns[-1]
@@ -77,7 +83,7 @@ class Timeline:
                 await self._message(entry)
             case OperationPlanned():
                 item = self._operation(entry.operation, entry.plan, entry)
-                if entry.arguments is not None:
+                if entry.arguments is not None and entry.seq not in self._redacted:
                     item |= {"asked": item["arguments"], "arguments": entry.arguments, "rewritten_by": entry.extension}
             case OperationStarted():
                 item = self._operations.get(entry.operation) or self._operation(entry.operation, entry.plan or Plan(kind="tool"), entry)
@@ -92,7 +98,7 @@ class Timeline:
             case RequestClosed():
                 item = self._requests.get(entry.request_id, {})
                 item |= {"closed": entry.at, "decision": entry.decision, "by": entry.by, "actor": entry.actor, "reason": entry.reason}
-                if entry.arguments is not None:
+                if entry.arguments is not None and entry.seq not in self._redacted:
                     item["edited"] = entry.arguments
                     if (changed := self._operations.get(entry.operation)) is not None:
                         changed |= {"asked": changed["arguments"], "arguments": entry.arguments}
@@ -139,12 +145,21 @@ class Timeline:
                 facts = {"grant": entry.grant, "name": entry.name, "arguments": shown, "revoked": entry.revoked, "actor": entry.actor}
                 self._item("grant", entry, **facts)
             case Rewritten():
+                self._laid, self._inserted = (entry.count, entry.tail), entry.start
                 facts = {"start": entry.start, "stop": entry.stop, "restored": entry.restored, "revision": entry.revision}
                 self._item("rewritten", entry, **facts, reason=entry.reason, actor=entry.actor)
             case Forked():
+                self._laid, self._inserted = (entry.count, entry.tail), entry.cut
                 self._item("forked", entry, session=entry.session, cut=entry.cut, reason=entry.reason, actor=entry.actor)
             case Redacted():
-                self._item("redacted", entry, entries=[row.seq for row in entry.rows], reason=entry.reason, actor=entry.actor)
+                self._item(
+                    "redacted",
+                    entry,
+                    entries=[row.seq for row in entry.rows],
+                    positions=list(entry.positions),
+                    reason=entry.reason,
+                    actor=entry.actor,
+                )
             case Halted():
                 facts = {"released": entry.released, "problem": entry.problem, "reason": entry.reason, "actor": entry.actor}
                 self._item("halted", entry, **facts)
@@ -194,13 +209,15 @@ class Timeline:
             item["usage"] = plain(entry.usage)
             item["model"] = entry.model
         elif item["type"] == "model":
-            self._calls |= {part.id: part for part in parts if isinstance(part, ToolCall)}
+            self._calls |= _calls_in(parts)
             self._receipts[entry.seq] = [_shown(part) for part in parts if not is_private(part)]
             item["usage"] = plain(entry.usage)
             item["model"] = entry.model
             item["finish"] = entry.finish
         elif parts and isinstance(parts[0], ToolCallResponse):
             item |= {"result": parts[0].response, "is_error": parts[0].is_error}
+        elif parts and isinstance(parts[0], RedactedPart):
+            item |= {"result": REDACTED, "is_error": False}
         item["status"] = entry.status if entry.final else "unknown" if entry.status == "uncertain" else "ready"
         item["failure"] = failure
 
@@ -228,7 +245,7 @@ class Timeline:
             return
         if entry.role == "assistant":
             written = [_shown(part) for part in await self._whole(entry.parts)]
-            self._item("answer", entry, parts=self._receipts.pop(entry.receipt, written), position=entry.number - 1)
+            self._item("answer", entry, parts=self._receipts.pop(entry.receipt, written), **self._place(entry))
             return
         parts = [_shown(part) for part in await self._whole(entry.parts)]
         self._item(
@@ -238,8 +255,16 @@ class Timeline:
             author=entry.author,
             submission=entry.submission,
             deliver=entry.deliver,
-            position=entry.number - 1,
+            **self._place(entry),
         )
+
+    def _place(self, entry: MessageAdded) -> dict[str, Any]:
+        """Where a message stood when it came; ``instead``: in the place of others."""
+        count, tail = self._laid
+        if entry.number > tail:
+            return {"position": count + entry.number - tail - 1}
+        self._inserted += 1
+        return {"position": self._inserted - 1, "instead": True}
 
     async def _whole(self, parts: tuple[Part, ...]) -> list[Part]:
         whole: list[Part] = []
@@ -252,3 +277,10 @@ class Timeline:
 def _shown(part: Part) -> dict[str, Any]:
     shown: dict[str, Any] = plain(part)
     return shown
+
+
+def _calls_in(parts: list[Part]) -> dict[str, ToolCall]:
+    """The calls that an answer asks for, by their ids; of one that was redacted only the name is left."""
+    found = {part.id: part for part in parts if isinstance(part, ToolCall)}
+    gone = [part for part in parts if isinstance(part, RedactedPart) and part.was == "tool_call"]
+    return found | {part.call: ToolCall(name=part.name, arguments=REDACTED, id=part.call) for part in gone}

@@ -21,7 +21,10 @@ from .sessions import STYLES
 from .text import arguments as shown_arguments
 from .text import moment, plain, short
 
-__all__ = ["diff", "effects", "fork", "redact", "restore", "revisions", "rewrite", "show_tree"]
+__all__ = ["diff", "effects", "fork", "redact", "restore", "revisions", "rewrite", "show_transcript", "show_tree"]
+
+PAGE = 500
+"""How many messages are read at once."""
 
 
 def fork(arguments: argparse.Namespace) -> int:
@@ -182,6 +185,26 @@ def show_tree(screen: Screen, branches: list[Branch], here: str) -> None:
             (f"  {branch.messages} messages{cut}  {short(branch.title, 60)}", "dim"),
             indent=2 * branch.depth,
         )
+
+
+async def show_transcript(screen: Screen, runtime: Runtime, session_id: str, revision: str | None, last: int | None) -> None:
+    """The messages of a transcript, each behind its position, and the revision that they make."""
+    named = await runtime.sessions.revision(session_id) if revision is None else await _named(runtime, session_id, revision)
+    messages: list[Message] = []
+    before: int | None = None
+    while before != 0 and (last is None or len(messages) < last):
+        limit = PAGE if last is None else min(PAGE, last - len(messages))
+        page = await runtime.sessions.history(session_id, before=before, limit=limit, revision=named)
+        if not page:
+            break
+        messages, before = page + messages, page[0].position
+    if screen.as_json:
+        screen.json({"session_id": session_id, "revision": named, "messages": [plain(message) for message in messages]})
+        return
+    for message in messages:
+        own = f"entry {message.seq}" + (f" of {message.session}" if message.session else "")
+        screen.line((f"{message.position:>4}  ", "bold"), _line(message), (f"  {own}", "dim"))
+    screen.line(("revision ", "dim"), (named, "bold"))
 
 
 def _run(arguments: argparse.Namespace, go: Any) -> int:

@@ -66,3 +66,51 @@ def test_what_was_done_beyond_a_fork_is_listed(perdure: Program) -> None:
     assert (effect["name"], effect["state"], effect["session_id"]) == ("break_down", "uncertain", "s")
     assert "break_down" in perdure("effects", "f")
     assert len(perdure.json("effects", "s", "--all")) == 1
+
+
+def test_the_transcript_is_shown_with_what_edits_need(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    shown = perdure("show", "s", "--transcript").splitlines()
+    assert [line.split()[:2] for line in shown[:-1]] == [["0", "user:"], ["1", "assistant:"]]
+    revision = perdure.json("show", "s")["session"]["revision"]
+    assert shown[-1] == f"revision {revision}"
+    # What it shows is what the commands take.
+    told = perdure.json("show", "s", "--transcript")
+    first = told["messages"][0]
+    assert (told["revision"], first["position"], first["parts"]) == (revision, 0, [{"type": "text", "content": "hello"}])
+    perdure("rewrite", "s", str(first["position"]), "1", "hello there", "--expected", told["revision"])
+    assert "hello there" in perdure("show", "s", "--transcript")
+    assert "hello there" not in perdure("show", "s", "--transcript", "--revision", revision[:12])
+    assert len(perdure("show", "s", "--transcript", "--last", "1").splitlines()) == 2
+    perdure("fork", "s", "--at", "1", "--id", "f")
+    assert "of s" in perdure("show", "f", "--transcript")
+    perdure("show", "s", "--transcript", "--revision", "f" * 64, code=3)
+    perdure("show", "nobody", "--transcript", code=3)
+
+
+def test_a_timeline_says_what_an_edit_put_in_the_place_of_what(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    perdure("run", SHOP, "and more", "--session", "s")
+    perdure("rewrite", "s", "2", "3", "and less")
+    perdure("run", SHOP, "still there?", "--session", "s")
+    shown = perdure("show", "s")
+    assert "messages [2, 3) were rewritten" in shown
+    assert "→ 2 user: and less" in shown
+    assert "what models see changed" not in shown
+    items = [item for turn in perdure.json("show", "s")["turns"] for item in turn["items"] if item["type"] == "message"]
+    assert [(item["position"], item.get("instead", False)) for item in items] == [(0, False), (2, False), (2, True), (4, False)]
+
+
+def test_a_timeline_says_of_what_was_redacted_that_it_was(perdure: Program) -> None:
+    perdure("run", SHOP, "break", "--session", "s")
+    before = perdure("show", "s")
+    call = next(line for line in before.splitlines() if "break_down(" in line)
+    positions = [line.split()[0] for line in perdure("show", "s", "--transcript").splitlines() if "break_down" in line]
+    perdure("redact", "s", *positions, "--reason", "asked for")
+    shown = perdure("show", "s")
+    assert call not in shown
+    assert "break_down([redacted])" in shown
+    assert "= [redacted]" in shown
+    assert f"content of the messages {', '.join(positions)}" in shown
+    assert "edited by a person" not in shown
+    assert shown.count("was removed") == 1
