@@ -137,6 +137,7 @@ from .runtime.infos import Page, SessionInfo
 from .runtime.keeping import Exported, Imported, Target
 from .runtime.lines import JsonLines
 from .runtime.media import audio, file, image
+from .runtime.pools import Pool, Pools
 from .runtime.redaction import Removed
 from .runtime.requests import Request, Uncertain
 from .runtime.result import Result
@@ -255,6 +256,8 @@ __all__ = [
     "Page",
     "Part",
     "PerdureError",
+    "Pool",
+    "Pools",
     "PrefixChanged",
     "Project",
     "Projector",

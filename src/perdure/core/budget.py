@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from . import canonical
 from .checkpoint import Allowance, Checkpoint, Turn
 from .entries import Entry, OperationEnded, Recovered
 from .records import Amounts, Limits, Pool, Reached, Scope
@@ -16,6 +17,7 @@ from .records import Amounts, Limits, Pool, Reached, Scope
 __all__ = [
     "LIMITS",
     "STEPS",
+    "allowed",
     "drawn_and_spent",
     "elapsed",
     "fields",
@@ -27,6 +29,7 @@ __all__ = [
     "reached",
     "shortage",
     "spent_by",
+    "sum_of",
     "told",
     "within_reach",
 ]
@@ -52,7 +55,8 @@ def fields(limit: str) -> str:
     return "ms" if limit == "seconds" else limit
 
 
-def _allowed(limits: Limits, limit: str) -> int | None:
+def allowed(limits: Limits, limit: str) -> int | None:
+    """What a limit allows, as `Amounts` count it: ms for seconds."""
     value: int | None = getattr(limits, limit)
     return None if value is None else value * 1000 if limit == "seconds" else value
 
@@ -60,6 +64,13 @@ def _allowed(limits: Limits, limit: str) -> int | None:
 def plus(one: Amounts, other: Amounts, sign: int = 1) -> Amounts:
     """The sum, or with ``sign`` -1 the difference."""
     return Amounts(**{name: getattr(one, name) + sign * getattr(other, name) for name in Amounts.__struct_fields__})
+
+
+def sum_of(one: Amounts, other: Amounts) -> Amounts:
+    """The sum, as far as it can be stored."""
+    total = plus(one, other)
+    most = canonical.MAX_INTEGER
+    return Amounts(**{name: max(-most, min(most, getattr(total, name))) for name in Amounts.__struct_fields__})
 
 
 def spent_by(turn: Turn) -> Amounts:
@@ -122,17 +133,17 @@ def reached(checkpoint: Checkpoint, turn: Turn, calls: int | None = None) -> tup
     """
     for scope, limits, used in _budgets(checkpoint, turn):
         for limit in LIMITS:
-            allowed = _allowed(limits, limit)
-            if allowed is None:
+            most = allowed(limits, limit)
+            if most is None:
                 continue
             value: int = getattr(used, fields(limit))
             if calls is None:
-                over = value >= allowed and (limit != "tool_calls")
+                over = value >= most and limit != "tool_calls"
             else:
-                over = value > allowed if limit in MEASURED else limit == "tool_calls" and value + calls > allowed
+                over = value > most if limit in MEASURED else limit == "tool_calls" and value + calls > most
             unknown = limits.strict and _is_unknown(limit, used)
             if over or unknown:
-                return limit, Reached(scope=scope, used=_shown(limit, value), allowed=_shown(limit, allowed), unknown=unknown and not over)
+                return limit, Reached(scope=scope, used=_shown(limit, value), allowed=_shown(limit, most), unknown=unknown and not over)
     return None
 
 
@@ -187,9 +198,9 @@ def left(pool: Pool) -> dict[str, int]:
     """What a pool has left of each thing that it limits; less than 0 where calls took more than was known before."""
     found: dict[str, int] = {}
     for limit in LIMITS:
-        allowed = _allowed(pool.limits, limit)
-        if allowed is not None:
-            found[limit] = allowed - getattr(pool.drawn, fields(limit))
+        most = allowed(pool.limits, limit)
+        if most is not None:
+            found[limit] = most - getattr(pool.drawn, fields(limit))
     return found
 
 
@@ -232,9 +243,8 @@ def shortage(turn: Turn, pool: Pool, calls: int | None = None) -> tuple[Amounts,
         if not lacking:
             continue
         if lacking > rest:
-            allowed = getattr(pool.limits, limit)
             taken = _shown(limit, getattr(pool.drawn, fields(limit)))
-            return Amounts(), (limit, Reached(scope="owner", used=taken, allowed=allowed))
+            return Amounts(), (limit, Reached(scope="owner", used=taken, allowed=getattr(pool.limits, limit)))
         amounts[fields(limit)] = min(rest, max(lacking, LEAST_DRAW[limit], rest // SHARE))
     return Amounts(**amounts), None
 

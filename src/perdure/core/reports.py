@@ -32,6 +32,7 @@ __all__ = [
     "AttemptEnded",
     "BeginStep",
     "CallAccepted",
+    "Calling",
     "CallsPlanned",
     "ChangeQueue",
     "Claimed",
@@ -167,13 +168,13 @@ class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
     extension: str = ""
 
 
-class _Calling(_Command, frozen=True, kw_only=True):
+class Calling(_Command, frozen=True, kw_only=True):
     """Something is about to be called. ``pool`` is what the session's owner has of everything, if anything limits that."""
 
     pool: Pool | None = None
 
 
-class CallsPlanned(_Calling, frozen=True, kw_only=True):
+class CallsPlanned(Calling, frozen=True, kw_only=True):
     """Every call of the last answer is planned, in call order."""
 
     calls: tuple[PlannedCall, ...]
@@ -196,14 +197,14 @@ class Guarded(_Command, frozen=True, kw_only=True):
     deadline: int
 
 
-class StepPrepared(_Calling, frozen=True, kw_only=True):
+class StepPrepared(Calling, frozen=True, kw_only=True):
     """The next model request is built."""
 
     request: RequestRecord
     fence: int
 
 
-class CompactionPrepared(_Calling, frozen=True, kw_only=True):
+class CompactionPrepared(Calling, frozen=True, kw_only=True):
     """The request for notes is built that are to stand for the messages before the position ``upto``."""
 
     request: RequestRecord
@@ -211,7 +212,7 @@ class CompactionPrepared(_Calling, frozen=True, kw_only=True):
     fence: int
 
 
-class MemoryPrepared(_Calling, frozen=True, kw_only=True):
+class MemoryPrepared(Calling, frozen=True, kw_only=True):
     """The request is built that looks for something to remember, in messages before the position ``upto``.
 
     ``tokens`` is about how large the context is now.
@@ -244,7 +245,7 @@ class OutputRefused(_Command, frozen=True, kw_only=True):
     failure: Failure
 
 
-class RepairPrepared(_Calling, frozen=True, kw_only=True):
+class RepairPrepared(Calling, frozen=True, kw_only=True):
     """The request for a corrected answer is built."""
 
     request: RequestRecord

@@ -6,18 +6,23 @@ import secrets
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..core import checkpoint as checkpoints
-from ..core.checkpoint import Checkpoint
+from ..core.budget import drawn_and_spent, plus
+from ..core.checkpoint import Allowance, Checkpoint, Turn
 from ..core.commands import WAITING, Command, digest
 from ..core.decider import apply
 from ..core.draft import Draft
 from ..core.effects import effect_key
-from ..core.entries import Archived, EffectSettled, Entry, Halted, OperationEnded, SubmissionRefused, TurnEnded
+from ..core.entries import AllowanceGranted, Archived, EffectSettled, Entry, Halted, OperationEnded, SubmissionRefused, TurnEnded
 from ..core.errors import Refused
 from ..core.journal import SALT_BYTES, Sealed, seal
 from ..core.phase import phase
-from ..core.records import Failure
+from ..core.records import Failure, Pool
+from ..core.reports import Calling
 from ..store.base import Catalogue, Claim, Commit, Edited, EffectRow, InboxRow, Loaded, SessionStatus, StoredBlob
+from ..store.pools import Draw
 
 __all__ = ["ATTEMPTS", "Batch", "parked", "receipt_row", "seal_all"]
 
@@ -68,6 +73,8 @@ class Batch:
         self.effects: list[EffectRow] = []
         self.redacted: tuple[int, ...] = ()
         self.erased: tuple[str, ...] = ()
+        self.pool = head.pool
+        self._ended: list[Draw] = []
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -82,17 +89,52 @@ class Batch:
     def apply(self, command: Any) -> tuple[Entry, ...]:
         """Decide a command. Raises a `Refused`, and changes nothing, where the state says no."""
         turn = self.checkpoint.turn
+        if self.pool is not None and isinstance(command, Calling):
+            command = replace(command, pool=self.pool)
         written = apply(self.draft, command)
         for entry in written:
             match entry:
                 case TurnEnded():
                     self.settled[entry.submission] = entry.seq
+                    if turn is not None and turn.allowance is not None:
+                        ended = replace(turn, step=entry.steps, tool_calls=entry.tool_calls, usage=entry.usage, ran=entry.ran)
+                        self._draw(ended, turn.allowance, ends=True)
+                case AllowanceGranted() if entry.settled and turn is not None and turn.allowance is not None:
+                    self._draw(turn, turn.allowance, ends=True)
+                case AllowanceGranted() if self.pool is not None:
+                    self.pool = replace(self.pool, drawn=plus(self.pool.drawn, entry.drawn))
                 case EffectSettled() | OperationEnded(final=True) if entry.attempt and turn is not None:
                     item = turn.operation(entry.operation)
                     if item is not None and item.plan.effect_key:
                         key = effect_key(item.plan.name, item.plan.effect_key)
                         self.effects.append(EffectRow(effect_key=key, seq=entry.seq, state=entry.status))
         return written
+
+    def _draw(self, turn: Turn, allowance: Allowance, *, ends: bool) -> None:
+        drawn, used = drawn_and_spent(turn, allowance)
+        self._ended.append(Draw(owner=self._owner, pool=allowance.pool, drawn=drawn, used=used, ends=ends))
+        if self.pool is not None and self.pool.id == allowance.pool:
+            self.pool = replace(self.pool, drawn=plus(self.pool.drawn, plus(used, drawn, -1)))
+
+    def see_pool(self, pool: Pool | None) -> None:
+        """What the owner's pool is now, as the store knows it: this commit's own draws and ends are still to come."""
+        before = self.head.pool
+        if pool is not None and before is not None and self.pool is not None and pool.id == self.pool.id:
+            pool = replace(pool, drawn=plus(pool.drawn, plus(self.pool.drawn, before.drawn, -1)))
+        self.pool = pool
+
+    @property
+    def _owner(self) -> str:
+        return self.head.row.owner
+
+    @property
+    def draws(self) -> tuple[Draw, ...]:
+        """What the session draws from its owner's pool with this commit, or gives back: all of it, however often it was stated before."""
+        turn = self.checkpoint.turn
+        if turn is None or turn.allowance is None or self.pool is None or turn.allowance.pool != self.pool.id:
+            return tuple(self._ended)
+        drawn, used = drawn_and_spent(turn, turn.allowance)
+        return (*self._ended, Draw(owner=self._owner, pool=self.pool.id, drawn=drawn, used=used))
 
     def take(self, command: Command, decided: Any) -> bool:
         """Decide a submission; where the state refuses it, say so in the journal. False: it is not its time."""
@@ -159,6 +201,7 @@ class Batch:
             release=release,
             progress=progress,
             inbox_head=inbox_head,
+            draws=self.draws if entries else (),
         )
 
 

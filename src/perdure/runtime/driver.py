@@ -27,6 +27,7 @@ from ..core.reports import AttemptEnded, Fail
 from ..models.base import Delta
 from ..models.router import Router
 from ..store.base import Claim, Commit, Committed, Held, InboxMoved, Loaded, NoSession, Stale, StoredBlob
+from ..store.pools import PoolShort
 from .about import read_metadata
 from .batch import Batch, parked
 from .calls import Calls
@@ -463,6 +464,11 @@ class Driver:
             case Held():
                 self._known.forget_draft()
                 return "elsewhere"
+            case PoolShort():
+                # Others drew what was left when it was looked at; what is there now decides.
+                self._known.forget_draft()
+                self._known.take_pool(answer.pool)
+                return "again"
             case Stale() if not self.held:
                 self._known.forget_draft()
                 return "again"

@@ -15,7 +15,7 @@ from ..core.entries import TERMINALS, Entry, MessageAdded, PrefixChanged, Redact
 from ..core.errors import StoreCorrupt
 from ..core.journal import Sealed, open_entry
 from ..core.phase import phase
-from ..core.records import Amounts
+from ..core.records import Amounts, Pool
 from ..core.transcript import Transcript
 from ..store.base import Commit, Committed, InboxRow, Loaded, Store, StoredBlob
 from .batch import Batch
@@ -204,6 +204,11 @@ class Known:
             await self.context.add(batch.entries[self._added :])
             self._added = len(batch.entries)
 
+    def take_pool(self, pool: Pool | None) -> None:
+        """What the session's owner has, as the store knows it now."""
+        assert self.head is not None
+        self.head = msgspec.structs.replace(self.head, pool=pool)
+
     def forget_draft(self) -> None:
         """What was decided is not committed, and has to be decided again."""
         self.context.forget()
@@ -225,7 +230,7 @@ class Known:
             self.head.row, version=answer.version, fence=answer.fence, holder=holder, inbox_head=answer.inbox_head, claims=0, status="idle"
         )
         chain = commit.entries[-1].chain if commit.entries else self.head.chain
-        self.head = msgspec.structs.replace(self.head, row=row, chain=chain, now=batch.now)
+        self.head = msgspec.structs.replace(self.head, row=row, chain=chain, now=batch.now, pool=batch.pool)
         self.checkpoint = batch.checkpoint
         await self.sync(batch)
         self.context.accept()

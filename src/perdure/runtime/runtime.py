@@ -48,6 +48,7 @@ from .halting import check_not_halted
 from .names import check_id
 from .observing import Change, Observer, Observers
 from .perform import LONGEST_SECONDS
+from .pools import Pools
 from .result import Result, refused, result_of
 from .runners import Heartbeat
 from .sending import check_deliver
@@ -131,6 +132,7 @@ class Runtime:
         self.grace = grace
         self.closed = True
         self.sessions = Sessions(self)
+        self.pools = Pools(self)
         self.observers = Observers(observers)
         self.errands = Errands(self)
         self._default_model = model

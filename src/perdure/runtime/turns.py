@@ -12,7 +12,7 @@ from ..agent import Agent
 from ..agent.definition import compatible, describe, difference
 from ..agent.middleware import Continue, Reject, Stop
 from ..core import canonical, commands, reports
-from ..core.budget import plus
+from ..core.budget import plus, within_reach
 from ..core.checkpoint import Operation, Turn
 from ..core.commands import CallTool, Compact, PostMessage, ReportResult, Resume, RunCommand, SelectRoute
 from ..core.entries import OperationStarted, TurnEnded, TurnEnding, TurnStarted
@@ -41,6 +41,7 @@ from ..core.reports import (
 )
 from ..models.router import Router
 from ..store.base import Claim, InboxRow, Loaded, StoredBlob
+from ..store.pools import KeepsPools
 from .batch import Batch
 from .calls import Calls
 from .clock import Clock
@@ -110,6 +111,8 @@ class Turns:
         self._router_of = router_of
         self._steered: tuple[str, int, int] = ("", 0, 0)
         self._spent: Amounts | None = None
+        self._looked = ""
+        self._claims = False
         self._sent: tuple[str, RequestRecord] | None = None
 
     def begin_anew(self) -> None:
@@ -136,6 +139,7 @@ class Turns:
         batch = Batch(head, self._known.checkpoint, now=now)
         claim = None
         self.begin_anew()
+        self._claims = not held
         self._spent = None
         if self._agent.session_limits is not None and self._known.checkpoint.spent is None:
             self._spent = await self._known.spent()
@@ -537,8 +541,23 @@ class Turns:
 
     # ------------------------------------------------------------------------------------------------------------------ the next model call
 
+    async def _look_at_pool(self, batch: Batch, calls: int | None = None) -> None:
+        """Before the turn draws from its owner's pool, and when it begins, see what is in there now."""
+        turn, store, owner = batch.checkpoint.turn, self._known.store, batch.head.row.owner
+        if turn is None or not owner or not isinstance(store, KeepsPools):
+            return
+        looked, self._looked = self._looked, turn.id
+        if batch.pool is None and (looked == turn.id or self._claims):
+            # It was looked at when the session was taken up, or when the turn began.
+            return
+        if batch.pool is None or not within_reach(turn, batch.pool, calls):
+            pool = await store.pool(owner)
+            self._known.take_pool(pool)
+            batch.see_pool(pool)
+
     async def _prepare(self, batch: Batch, fence: int) -> bool:
         """Decide the next thing on the way to the step's model call. False: what somebody is to say is not known yet."""
+        await self._look_at_pool(batch)
         if self.remembering.matters(batch):
             route, tokens = self.preparation.route(batch.checkpoint), self.preparation.tokens(batch.checkpoint)
             match await self.remembering.prepare(batch, fence, route, tokens):
@@ -672,6 +691,7 @@ class Turns:
             if not self._extend(batch, said):
                 return
             judged = said.value
+        await self._look_at_pool(batch, len(turn.unplanned))
         await self._calls.plan(batch, self._known.ledger, fence, judged)
 
 

@@ -13,6 +13,7 @@ from ..core.journal import GENESIS
 from ..store.audit import Auditable
 from ..store.base import SessionQuery, SessionRow, Store
 from .deleting import needed_by_forks
+from .verify_budgets import PoolCheck
 from .verify_session import PAGE, UNREADABLE, Checked, Problem, SessionCheck
 
 __all__ = ["Checked", "Problem", "head", "verify"]
@@ -38,24 +39,36 @@ async def verify(
     """
     checked = checked if checked is not None else Checked()
     if session_id is not None:
-        for problem in await _verify_session(store, session_id, _parse_head(expected_head), checked):
+        for problem in await _verify_session(store, session_id, _parse_head(expected_head), checked, None):
             yield problem
         return
     if expected_head is not None:
         raise UsageError("expected_head belongs to one session", hint="name the session too")
+    try:
+        pools = await PoolCheck.of(store)
+    except UNREADABLE as error:
+        pools = PoolCheck({})
+        yield Problem(session_id="(pools)", where="pools", seq=0, what=f"they can't be read: {error}")
+    if not isinstance(store, Auditable):
+        # It doesn't show deleted sessions, which took something too.
+        pools.miss()
     async for found in _heads(store):
         if isinstance(found, Problem):
+            pools.miss()
             yield found
         elif found.status == "deleted":
+            pools.miss()
             for problem in await _verify_deleted(store, found):
                 yield problem
         else:
             try:
-                problems = await _verify_session(store, found.session_id, None, checked)
+                problems = await _verify_session(store, found.session_id, None, checked, pools)
             except SessionNotFound:
                 problems = [Problem(session_id=found.session_id, where="sessions", seq=0, what="the row can't be found by its id")]
             for problem in problems:
                 yield problem
+    for owner, what in await pools.problems(store):
+        yield Problem(session_id=f"(owner {owner})", where="pools", seq=0, what=what)
 
 
 def _parse_head(text: str | None) -> tuple[int, bytes] | None:
@@ -99,7 +112,9 @@ async def _heads(store: Store) -> AsyncIterator[SessionRow | Problem]:
         after, limit, missed = max(after + 1, page[-1].no), PAGE, 0
 
 
-async def _verify_session(store: Store, session_id: str, expected: tuple[int, bytes] | None, checked: Checked) -> list[Problem]:
+async def _verify_session(
+    store: Store, session_id: str, expected: tuple[int, bytes] | None, checked: Checked, pools: PoolCheck | None
+) -> list[Problem]:
     checked.sessions += 1
     try:
         loaded = await store.load(session_id)
@@ -107,7 +122,15 @@ async def _verify_session(store: Store, session_id: str, expected: tuple[int, by
         return [Problem(session_id=session_id, where="sessions", seq=0, what=f"the row can't be read: {error}")]
     if loaded is None:
         raise SessionNotFound(f"there is no session {session_id!r}", hint="`perdure sessions` lists them")
-    return await SessionCheck(store, loaded, expected, checked).run()
+    check = SessionCheck(store, loaded, expected, checked)
+    problems = await check.run()
+    if pools is not None:
+        if problems or check.fold is None or check.begins != 1:
+            pools.miss()
+        if check.fold is not None:
+            check.budgets.finish(check.fold)
+        pools.add(check.budgets.charges)
+    return problems
 
 
 async def _verify_deleted(store: Store, row: SessionRow) -> list[Problem]:

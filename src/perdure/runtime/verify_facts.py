@@ -38,6 +38,7 @@ from ..core.commands import (
 from ..core.context import notes_in
 from ..core.entries import (
     TERMINALS,
+    AllowanceGranted,
     AnswerRequested,
     ApprovalRequested,
     Archived,
@@ -145,6 +146,12 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
             yield "a session is halted that is halted"
         case TurnStarted() if turn is not None:
             yield f"a turn begins inside the turn {turn.id}"
+        case TurnStarted() if entry.resumes and (
+            before.limited is None or (entry.resumes, entry.carried) != (before.limited.turn, before.limited.spent)
+        ):
+            yield f"the turn {entry.resumes}, which it goes on with, reached no limit, or used something else"
+        case AllowanceGranted() if turn is None or (entry.settled and (turn.allowance is None or turn.allowance.pool != entry.pool)):
+            yield "nobody could draw from a pool here, or give anything back"
         case TurnStarted() if entry.memory not in (0, before.extensions.get(MEMORY, {}).get(STATE, 0)):
             yield f"entry {entry.memory} is not what the session remembered"
         case MessageAdded():

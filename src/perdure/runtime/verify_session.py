@@ -26,11 +26,12 @@ from . import verify_facts as facts
 from .batch import parked
 from .driver import STUCK_CLAIMS
 from .messages import left_of, read_entries, read_entry
+from .verify_budgets import BudgetCheck
 from .verify_layouts import LayoutCheck
 
 __all__ = ["PAGE", "UNREADABLE", "Checked", "Problem", "SessionCheck"]
 
-Where: TypeAlias = Literal["journal", "checkpoint", "sessions", "inbox", "effects", "blobs", "cursors"]
+Where: TypeAlias = Literal["journal", "checkpoint", "sessions", "inbox", "effects", "blobs", "cursors", "pools"]
 
 PAGE = 64
 """Rows at a time: an entry may have 1 MiB."""
@@ -105,6 +106,7 @@ class SessionCheck:
         self.pending: list[InboxRow] = []
         self.submissions = 0
         self.seen: dict[str, None] = {}
+        self.budgets = BudgetCheck()
 
     def found(self, where: Where, seq: int, what: str) -> None:
         self.problems.append(Problem(session_id=self.row.session_id, where=where, seq=seq, what=what))
@@ -291,6 +293,8 @@ class SessionCheck:
                 self.found("journal", entry.seq, f"it can't follow what stands before it: {error!r}")
             self.fold = None
             return
+        if self.begins == 1 and (wrong := self.budgets.take(entry, fold, self.fold)) and not quiet:
+            self.found("journal", entry.seq, wrong)
         if isinstance(entry, TurnEnded) or (isinstance(entry, entries.MessageAdded) and entry.role != "user"):
             self.receipts.clear()
 

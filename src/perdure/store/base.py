@@ -13,6 +13,8 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 import msgspec
 
 from ..core.journal import Sealed
+from ..core.records import Pool
+from .pools import Draw, PoolShort
 
 __all__ = [
     "PENDING_LIMIT",
@@ -86,12 +88,16 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """A session's head, the chain behind its last entry, whether its holder is alive, and the store's time, read in one go."""
+    """A session's head, the chain behind its last entry, whether its holder is alive, and the store's time, read in one go.
+
+    ``pool`` is its owner's, where the store keeps any.
+    """
 
     row: SessionRow
     chain: bytes
     holder_alive: bool
     now: int
+    pool: Pool | None = None
 
 
 class InboxRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,7 +187,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     session must be free. ``inbox_head``: refuse with `InboxMoved` if another submission arrived since. ``received`` are rows that
     enter the inbox already consumed. ``progress`` sets the count of claims without progress back to 0. ``catalogue`` None leaves its
     columns (and ``updated``) alone. ``redacted`` are earlier entries that lose body and salt, and ``erased`` digests of content that goes
-    unless another entry or waiting submission of the tree still holds the digest; none of it stays in a log.
+    unless another entry or waiting submission of the tree still holds the digest; none of it stays in a log. ``draws`` is what the session
+    draws from its owner's pool, and gives back: refused with `PoolShort` if there is not so much left.
     ``within`` is called inside the transaction, once this commit was compared with what is stored, where it may block: it lets the user's
     statements `Run`, and returns the commit that is applied instead, with the same ``no``, ``version``, ``fence``, ``holder``, ``claim``,
     ``received`` and ``inbox_head``. It is called again if the transaction had to be rolled back for another commit's sake.
@@ -209,6 +216,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     release: bool = False
     progress: bool = False
     inbox_head: int | None = None
+    draws: tuple[Draw, ...] = ()
     within: Callable[[Run], Commit] | None = None
 
 
@@ -254,7 +262,7 @@ class NoSession(msgspec.Struct, frozen=True):
     halted: bool = False
 
 
-CommitAnswer: TypeAlias = Committed | Stale | InboxMoved | Held | AlreadyThere | NoSession
+CommitAnswer: TypeAlias = Committed | Stale | InboxMoved | Held | AlreadyThere | NoSession | PoolShort
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ import msgspec
 from ..core import canonical
 from ..core.errors import StoreClosed, StoreCorrupt, UsageError
 from ..core.journal import GENESIS, Sealed
+from ..core.records import Limits, Pool
 from . import rules
 from .base import (
     PENDING_LIMIT,
@@ -53,6 +54,7 @@ from .base import (
     Stale,
     StoredBlob,
 )
+from .pools import OwnersPool, PoolShort, Share, changed, drawn, released
 
 __all__ = ["MemoryStore"]
 
@@ -69,6 +71,7 @@ class _Session:
         self.pending: dict[str, None] = {}
         self.effects: dict[tuple[bytes, int], EffectRow] = {}
         self.cursors: dict[str, int] = {}
+        self.share: Share | None = None
 
     def head(self) -> rules.Head:
         row = self.row
@@ -89,6 +92,7 @@ class _Content:
         self.listeners: dict[object, tuple[MemoryStore, asyncio.AbstractEventLoop, Callable[[int | None], None]]] = {}
         self.now = 0
         self.tables: Any = None
+        self.pools: dict[str, Pool] = {}
 
 
 class MemoryStore:
@@ -149,6 +153,7 @@ class MemoryStore:
             chain=session.journal[-1].chain if session.journal else GENESIS,
             holder_alive=row.holder is not None and self._alive(row.holder),
             now=now,
+            pool=self._content.pools.get(row.owner),
         )
 
     async def buried(self, session_id: str) -> bool:
@@ -175,15 +180,27 @@ class MemoryStore:
         with self._tables() as run:
             return self._apply(session, head, rules.check_within(commit, commit.within(run)))
 
-    def _apply(self, session: _Session, head: rules.Head, commit: Commit) -> Committed:
+    def _apply(self, session: _Session, head: rules.Head, commit: Commit) -> Committed | PoolShort:
         # Everything that may fail comes first, on copies; what follows can only succeed.
+        pools, share = self._content.pools, session.share
+        owner, pool = session.row.owner, self._content.pools.get(session.row.owner)
+        for draw in commit.draws:
+            drew = drawn(pool, share, draw)
+            if isinstance(drew, PoolShort):
+                return drew
+            pool, share = drew
+        if share is not None and commit.catalogue is not None and commit.catalogue.status == "halted":
+            pool, share = released(pool, share), None
         inbox = _inbox_after(session, commit)
         after = rules.after_commit(commit, head)
+        session.share = share
+        if pool is not None:
+            pools[owner] = pool
         session.journal.extend(commit.entries)
         for seq in commit.redacted:
             session.journal[seq - 1] = _replace(session.journal[seq - 1], body=None, salt=None)
-        for submission_id, changed in inbox.items():
-            _put(session, submission_id, changed)
+        for submission_id, row_after in inbox.items():
+            _put(session, submission_id, row_after)
         for effect in commit.effects:
             session.effects[effect.effect_key, effect.seq] = effect
         self._keep(head.root, commit.blobs)
@@ -498,6 +515,10 @@ class MemoryStore:
         ]
         session.effects = {key: effect for key, effect in session.effects.items() if effect.seq <= keep or effect.seq in kept}
         session.cursors.clear()
+        pool = self._content.pools.get(row.owner)
+        if session.share is not None and pool is not None:
+            self._content.pools[row.owner] = released(pool, session.share) or pool
+        session.share = None
         for submission_id, waiting in session.inbox.items():
             consumed = 0 if waiting.consumed_seq is None else waiting.consumed_seq
             session.inbox[submission_id] = _replace(waiting, body=None, consumed_seq=consumed)
@@ -592,6 +613,24 @@ class MemoryStore:
             if session.row.root == root and any(body is not None and sought in body for body in held):
                 return
         self._content.blobs.get(root, {}).pop(digest, None)
+
+    async def pool(self, owner: str) -> Pool | None:
+        self._time()
+        return self._content.pools.get(owner)
+
+    async def pools(self, *, after: str, limit: int) -> list[OwnersPool]:
+        self._time()
+        found = [OwnersPool(owner=owner, pool=pool) for owner, pool in sorted(self._content.pools.items()) if owner > after]
+        return found[:limit]
+
+    async def change_pool(self, owner: str, limits: Limits, *, fresh: str, add: bool) -> Pool:
+        self._time()
+        pool = self._content.pools[owner] = changed(self._content.pools.get(owner), limits, fresh=fresh, add=add)
+        return pool
+
+    async def remove_pool(self, owner: str) -> bool:
+        self._time()
+        return self._content.pools.pop(owner, None) is not None
 
     async def vacuum(self) -> None:
         self._time()

@@ -32,6 +32,7 @@ from .base import (
     Store,
     StoredBlob,
 )
+from .pools import KeepsPools
 from .timekeeping import Timekeeper
 
 __all__ = ["PassingStore"]
@@ -45,6 +46,8 @@ class PassingStore:
         if isinstance(inner, Auditable):
             # Only then, so that whoever asks whether it can be audited gets the inner store's answer.
             self.heads, self.cursors = inner.heads, inner.cursors
+        if isinstance(inner, KeepsPools):
+            self.pool, self.pools, self.change_pool, self.remove_pool = inner.pool, inner.pools, inner.change_pool, inner.remove_pool
         if isinstance(inner, Timekeeper):
             self.time = inner.time
 

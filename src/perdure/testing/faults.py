@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from ..core.errors import StoreBroken
 from ..core.journal import Sealed
+from ..core.records import Limits, Pool
 from ..store.base import (
     Adopted,
     Adoption,
@@ -35,6 +36,7 @@ from ..store.base import (
     Store,
     StoredBlob,
 )
+from ..store.pools import KeepsPools, OwnersPool
 from .clock import VirtualClock
 
 __all__ = ["READS", "WRITES", "Call", "Fault", "FaultStore", "ProcessDied", "When"]
@@ -43,7 +45,23 @@ T = TypeVar("T")
 
 When: TypeAlias = Literal["before", "after"]
 
-WRITES = ("commit", "send", "create", "adopt", "claim", "release", "heartbeat", "retire", "put_blob", "ack", "forget", "delete", "vacuum")
+WRITES = (
+    "commit",
+    "send",
+    "create",
+    "adopt",
+    "claim",
+    "release",
+    "heartbeat",
+    "retire",
+    "put_blob",
+    "ack",
+    "forget",
+    "delete",
+    "change_pool",
+    "remove_pool",
+    "vacuum",
+)
 """The operations that change something."""
 
 READS = (
@@ -65,6 +83,8 @@ READS = (
     "cursor",
     "buried",
     "news",
+    "pool",
+    "pools",
     "tree",
     "submissions",
 )
@@ -320,6 +340,22 @@ class FaultStore:
 
     async def delete(self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = ()) -> None:
         await self._do("delete", no, lambda: self.inner.delete(no, keep=keep, receipts=receipts, erased=erased))
+
+    async def pool(self, owner: str) -> Pool | None:
+        return await self._do("pool", owner, lambda: self._pools().pool(owner))
+
+    async def pools(self, *, after: str, limit: int) -> list[OwnersPool]:
+        return await self._do("pools", after, lambda: self._pools().pools(after=after, limit=limit))
+
+    async def change_pool(self, owner: str, limits: Limits, *, fresh: str, add: bool) -> Pool:
+        return await self._do("change_pool", owner, lambda: self._pools().change_pool(owner, limits, fresh=fresh, add=add))
+
+    async def remove_pool(self, owner: str) -> bool:
+        return await self._do("remove_pool", owner, lambda: self._pools().remove_pool(owner))
+
+    def _pools(self) -> KeepsPools:
+        assert isinstance(self.inner, KeepsPools), "the store has no pools"
+        return self.inner
 
     async def vacuum(self) -> None:
         await self._do("vacuum", None, self.inner.vacuum)

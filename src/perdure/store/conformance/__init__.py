@@ -41,6 +41,7 @@ from .kit import (
 )
 from .life import Life
 from .notices import Notices
+from .pools import PoolConformance
 from .queue import Queue
 from .reading import Reading
 from .sessions import Sessions
@@ -50,6 +51,7 @@ __all__ = [
     "LEASE",
     "ManualClock",
     "Place",
+    "PoolConformance",
     "StoreConformance",
     "catalogue",
     "content",

@@ -392,3 +392,33 @@ SELECT EXISTS (SELECT 1 FROM journal WHERE no = :no AND seq > :keep AND (:keep =
 -- name: bury_blobs
 -- A tree's content goes with the last of its sessions.
 DELETE FROM blobs WHERE root = :root AND NOT EXISTS (SELECT 1 FROM sessions WHERE root = :root AND status <> 'deleted');
+
+-- name: pool_get
+-- An owner's pool.
+SELECT id, limits, drawn FROM pools WHERE owner = :owner;
+
+-- name: pools
+-- Owners' pools in the order of their names.
+SELECT owner, id, limits, drawn FROM pools WHERE owner > :after ORDER BY owner LIMIT :limit;
+
+-- name: pool_put
+-- Write an owner's pool.
+INSERT INTO pools (owner, id, limits, drawn) VALUES (:owner, :id, :limits, :drawn)
+ON CONFLICT (owner) DO UPDATE SET id = excluded.id, limits = excluded.limits, drawn = excluded.drawn;
+
+-- name: pool_remove
+-- An owner has no pool any more.
+DELETE FROM pools WHERE owner = :owner;
+
+-- name: share_get
+-- What a session holds of its owner's pool.
+SELECT owner, pool, drawn, used FROM shares WHERE no = :no;
+
+-- name: share_put
+-- Write what a session holds.
+INSERT INTO shares (no, owner, pool, drawn, used) VALUES (:no, :owner, :pool, :drawn, :used)
+ON CONFLICT (no) DO UPDATE SET owner = excluded.owner, pool = excluded.pool, drawn = excluded.drawn, used = excluded.used;
+
+-- name: share_remove
+-- A session holds nothing any more.
+DELETE FROM shares WHERE no = :no;

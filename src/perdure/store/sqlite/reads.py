@@ -14,8 +14,10 @@ import msgspec
 from ...core import canonical
 from ...core.errors import StoreCorrupt
 from ...core.journal import GENESIS, Sealed
+from ...core.records import Pool
 from .. import rules
 from ..base import EffectRow, InboxRow, Loaded, News, Runner, SessionQuery, SessionRow, StoredBlob
+from ..pools import OwnersPool
 from . import rows
 from .database import Database, translate
 from .sql import QUERIES
@@ -73,7 +75,15 @@ class Reader:
             return None
         row = rows.session(found[:-1])
         alive = row.holder is not None and self._alive(row.holder, now)
-        return Loaded(row=row, chain=found[-1] or GENESIS, holder_alive=alive, now=now)
+        return Loaded(row=row, chain=found[-1] or GENESIS, holder_alive=alive, now=now, pool=self.pool(row.owner) if row.owner else None)
+
+    def pool(self, owner: str) -> Pool | None:
+        found = self._one("pool_get", {"owner": owner})
+        return None if found is None else rows.pool(found)
+
+    def pools(self, after: str, limit: int) -> list[OwnersPool]:
+        found = self._rows("pools", {"after": after, "limit": limit})
+        return [OwnersPool(owner=owner, pool=rows.pool(rest)) for owner, *rest in found]
 
     def buried(self, session_id: str) -> bool:
         return self._one("buried", {"session_id": session_id}) is not None

@@ -7,12 +7,16 @@ from typing import Any
 import msgspec
 
 from ...core import canonical
+from ...core.records import Amounts, Limits, Pool
 from ..base import InboxRow, SessionRow
+from ..pools import Share
 
-__all__ = ["broken", "holds_labels", "holds_words", "inbox", "labels", "listed", "names", "session"]
+__all__ = ["broken", "holds_labels", "holds_words", "inbox", "labels", "listed", "names", "pool", "session", "share"]
 
 _labels = msgspec.json.Decoder(dict[str, str])
 _names = msgspec.json.Decoder(list[str])
+_limits = msgspec.json.Decoder(Limits)
+_amounts = msgspec.json.Decoder(Amounts)
 _inbox_columns = (
     "submission_id",
     "arrival",
@@ -103,6 +107,16 @@ def broken(no: int, row: Any, why: str) -> SessionRow:
         checkpoint=b"",
         problem=f"its row in the list can't be read: {why}",
     )
+
+
+def pool(row: Any) -> Pool:
+    """A pool from its columns."""
+    return Pool(id=row[0], limits=_limits.decode(row[1]), drawn=_amounts.decode(row[2]))
+
+
+def share(row: Any) -> Share:
+    """What a session holds, from its columns."""
+    return Share(owner=row[0], pool=row[1], drawn=_amounts.decode(row[2]), used=_amounts.decode(row[3]))
 
 
 def holds_words(*given: Any) -> bool:

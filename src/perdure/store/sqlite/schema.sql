@@ -61,6 +61,23 @@ CREATE TABLE journal (
     UNIQUE (no, seq)
 );
 
+-- What all turns of an owner's sessions may use together, and what they drew of it. Few owners have one.
+CREATE TABLE pools (
+    owner TEXT PRIMARY KEY,
+    id TEXT NOT NULL,
+    limits TEXT NOT NULL,
+    drawn TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- What a session's turn holds of its owner's pool, and what it used of that.
+CREATE TABLE shares (
+    no INTEGER PRIMARY KEY,
+    owner TEXT NOT NULL,
+    pool TEXT NOT NULL,
+    drawn TEXT NOT NULL,
+    used TEXT NOT NULL
+);
+
 -- Submissions: what waits, and the receipts of what was consumed.
 CREATE TABLE inbox (
     id INTEGER PRIMARY KEY,

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ...core.errors import StoreClosed, StoreForked, StoreReadOnly, UsageError
 from ...core.journal import Sealed
+from ...core.records import Limits, Pool
 from .. import rules
 from ..base import (
     Adopted,
@@ -36,12 +37,14 @@ from ..base import (
     Stale,
     StoredBlob,
 )
+from ..pools import OwnersPool
 from .database import Database
 from .reads import Reader
 from .writer import Writer
 from .writes import (
     Ack,
     AdoptWrite,
+    ChangePool,
     ClaimWrite,
     CommitWrite,
     CreateWrite,
@@ -50,6 +53,7 @@ from .writes import (
     Heartbeat,
     PutBlob,
     ReleaseWrite,
+    RemovePool,
     Retire,
     SendWrite,
     Write,
@@ -278,6 +282,22 @@ class SQLiteStore:
 
     async def delete(self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = ()) -> None:
         await self._write(Delete(no, keep, receipts, erased))
+
+    async def pool(self, owner: str) -> Pool | None:
+        reader = self._reading()
+        return await reader.run(reader.pool, owner)
+
+    async def pools(self, *, after: str, limit: int) -> list[OwnersPool]:
+        reader = self._reading()
+        return await reader.run(reader.pools, after, limit)
+
+    async def change_pool(self, owner: str, limits: Limits, *, fresh: str, add: bool) -> Pool:
+        pool: Pool = await self._write(ChangePool(owner, limits, fresh, add=add))
+        return pool
+
+    async def remove_pool(self, owner: str) -> bool:
+        there: bool = await self._write(RemovePool(owner))
+        return there
 
     async def vacuum(self) -> None:
         if self._opened().read_only:

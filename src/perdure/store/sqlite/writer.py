@@ -279,7 +279,7 @@ class Writer:
             return
         if landed:
             return
-        wrote = [job for job in jobs if job.error is None and (job.write.repeatable or job.write.changed(job.answer) is not None)]
+        wrote = [job for job in jobs if job.error is None and (job.write.repeatable or job.write.wrote(job.answer))]
         if not wrote:
             # They only read what was committed before, and that is as true as it was.
             return

@@ -9,8 +9,10 @@ from typing import Any, ClassVar
 import apsw
 import msgspec
 
+from ...core import canonical
 from ...core.errors import StoreBroken, StoreError, TransactionLost, UsageError
 from ...core.journal import Sealed
+from ...core.records import Limits, Pool
 from .. import rules
 from ..base import (
     PENDING_LIMIT,
@@ -37,6 +39,7 @@ from ..base import (
     Stale,
     StoredBlob,
 )
+from ..pools import Draw, PoolShort, changed, drawn, released
 from . import rows
 from .locks import LifeLocks
 from .sql import QUERIES
@@ -46,6 +49,7 @@ __all__ = [
     "Ack",
     "AdoptWrite",
     "CallerFailed",
+    "ChangePool",
     "ClaimWrite",
     "CommitWrite",
     "CreateWrite",
@@ -54,6 +58,7 @@ __all__ = [
     "Heartbeat",
     "PutBlob",
     "ReleaseWrite",
+    "RemovePool",
     "Retire",
     "SendWrite",
     "Transaction",
@@ -107,6 +112,37 @@ class Transaction:
                 size, data = (len(blob.data), blob.data) if isinstance(blob, StoredBlob) else (blob.size, None)
                 values = {"root": root, "digest": blob.digest, "media_type": blob.media_type, "size": size, "data": data}
                 self.must("blob_put", values)
+
+    def pool(self, owner: str) -> Pool | None:
+        row = self.one("pool_get", {"owner": owner})
+        return None if row is None else rows.pool(row)
+
+    def put_pool(self, owner: str, pool: Pool) -> None:
+        limits, drawn = canonical.encode(pool.limits).decode(), canonical.encode(pool.drawn).decode()
+        self.must("pool_put", {"owner": owner, "id": pool.id, "limits": limits, "drawn": drawn})
+
+    def draw(self, no: int, draws: Sequence[Draw], *, releases: bool) -> PoolShort | None:
+        """Draw from an owner's pool, or give back; with ``releases`` whatever the session holds. Writes nothing if it is refused."""
+        row = self.one("share_get", {"no": no})
+        share = None if row is None else rows.share(row)
+        owner = draws[0].owner if draws else share.owner if share is not None else ""
+        before, held = self.pool(owner), share
+        pool = before
+        for draw in draws:
+            drew = drawn(pool, share, draw)
+            if isinstance(drew, PoolShort):
+                return drew
+            pool, share = drew
+        if releases and share is not None:
+            pool, share = released(pool, share), None
+        if pool is not None and pool != before:
+            self.put_pool(owner, pool)
+        if share is not None and share != held:
+            values = {name: canonical.encode(getattr(share, name)).decode() for name in ("drawn", "used")}
+            self.must("share_put", {"no": no, "owner": share.owner, "pool": share.pool, **values})
+        elif share is None and held is not None:
+            self.must("share_remove", {"no": no})
+        return None
 
     def list(self, no: int, catalogue: Catalogue, at: int) -> None:
         labels = rows.labels(catalogue.labels)
@@ -177,6 +213,10 @@ class Write:
         """The number of the session that the answer says was changed."""
         return None
 
+    def wrote(self, answer: Any) -> bool:
+        """Whether the answer says that anything was written."""
+        return self.changed(answer) is not None
+
     def landed(self, tx: Transaction, answer: Any) -> bool | None:
         """After an unclear end: whether what the answer says is stored. ``None``: this write alone can't tell."""
         return None
@@ -209,6 +249,9 @@ class CommitWrite(Write):
                 return AlreadyThere(rows.inbox(known))
         if commit.within is not None:
             commit = self._made = self._make(tx, commit.within)
+        halts = commit.catalogue is not None and commit.catalogue.status == "halted"
+        if (commit.draws or halts) and (short := tx.draw(no, commit.draws, releases=halts)) is not None:
+            return short
         after = rules.after_commit(commit, head)
         self._write(tx, commit, head, after)
         return Committed(after.version, after.fence, after.inbox_head)
@@ -552,6 +595,36 @@ class Forget(Write):
             raise StoreBroken("the database kept a consumer that should go", hint="look for a trigger that ignores rows")
 
 
+class ChangePool(Write):
+    def __init__(self, owner: str, limits: Limits, fresh: str, *, add: bool) -> None:
+        self.owner, self.limits, self.fresh, self.add = owner, limits, fresh, add
+
+    def wrote(self, answer: Any) -> bool:
+        return True
+
+    def apply(self, tx: Transaction) -> Pool:
+        pool = changed(tx.pool(self.owner), self.limits, fresh=self.fresh, add=self.add)
+        tx.put_pool(self.owner, pool)
+        return pool
+
+    def landed(self, tx: Transaction, answer: Any) -> bool | None:
+        stored = tx.pool(self.owner)
+        return stored is not None and (stored.id, stored.limits) == (answer.id, answer.limits)
+
+
+class RemovePool(Write):
+    repeatable = True
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+
+    def apply(self, tx: Transaction) -> bool:
+        there = tx.pool(self.owner) is not None
+        if there:
+            tx.must("pool_remove", {"owner": self.owner})
+        return there
+
+
 class Delete(Write):
     repeatable = True
     clears_log = True
@@ -571,6 +644,7 @@ class Delete(Write):
         tx.run("bury_inbox", values)
         tx.run("bury_effects", kept)
         tx.run("bury_cursors", values)
+        tx.draw(self.no, (), releases=True)
         for digest in self.erased:
             tx.run("blob_erase", {"root": head.root, "digest": digest})
         tx.run("bury_blobs", {"root": head.root})
