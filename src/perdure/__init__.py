@@ -122,6 +122,7 @@ from .core.model_calls import ModelCall
 from .core.records import Amounts, Decision, EffectClass, Failure, Identity, Limits, Reached, ToolPolicy
 from .core.usage import Cost, Spending, Totals, Usage, usd
 from .models.base import Delta, Model, ModelOutput, ModelRequest, ModelSettings, ReasoningDelta, TextDelta, ToolSpec
+from .models.prices import Price, Prices
 from .models.router import Router
 from .models.scripted import FunctionModel, Reply, ScriptedModel
 from .runtime.branches import Branch, Effect, Fork
@@ -259,6 +260,8 @@ __all__ = [
     "Pool",
     "Pools",
     "PrefixChanged",
+    "Price",
+    "Prices",
     "Project",
     "Projector",
     "ProviderError",

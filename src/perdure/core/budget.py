@@ -18,6 +18,7 @@ __all__ = [
     "LIMITS",
     "STEPS",
     "allowed",
+    "bounds_cost",
     "drawn_and_spent",
     "elapsed",
     "fields",
@@ -247,6 +248,12 @@ def shortage(turn: Turn, pool: Pool, calls: int | None = None) -> tuple[Amounts,
             return Amounts(), (limit, Reached(scope="owner", used=taken, allowed=getattr(pool.limits, limit)))
         amounts[fields(limit)] = min(rest, max(lacking, LEAST_DRAW[limit], rest // SHARE))
     return Amounts(**amounts), None
+
+
+def bounds_cost(turn: Turn) -> bool:
+    """Whether anybody wants to know what the turn costs."""
+    drawn = turn.allowance is not None and turn.allowance.drawn.cost > 0
+    return drawn or any(limits is not None and limits.cost is not None for limits in (turn.limits, turn.run, turn.session))
 
 
 def is_clocked(turn: Turn) -> bool:

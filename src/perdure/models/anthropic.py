@@ -50,6 +50,7 @@ class Anthropic(RemoteModel):
     """
 
     _package = "anthropic"
+    _provider = "anthropic"
     _client_class = "AsyncAnthropic"
     _key_variables = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
     _path = "/v1/messages"

@@ -29,6 +29,7 @@ _STATUS_IN_STREAM = {
 
 class _OpenAI(RemoteModel):
     _package = "openai"
+    _provider = "openai"
     _client_class = "AsyncOpenAI"
     _key_variables = ("OPENAI_API_KEY",)
     _options = {"security": {"bearer_auth": True}}

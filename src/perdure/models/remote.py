@@ -106,6 +106,7 @@ class RemoteModel(ABC):
     _key_variables: ClassVar[tuple[str, ...]]
     _path: ClassVar[str]
     _prefix: ClassVar[str]
+    _provider: ClassVar[str]
     _options: ClassVar[dict[str, Any]] = {}
     _window: ClassVar[int | None] = None
 
@@ -152,6 +153,17 @@ class RemoteModel(ABC):
     def group(self) -> str:
         """The group of routes that share private reasoning."""
         return self._group
+
+    @property
+    def provider(self) -> str:
+        """Whose models these are, as lists of prices name them."""
+        return self._provider
+
+    @property
+    def address(self) -> str:
+        """Where it is, if not where its provider is by default."""
+        given = self._base_url or (str(getattr(self._given, "base_url", "")) if self._given is not None else "")
+        return given or os.environ.get(f"{self._provider.upper()}_BASE_URL", "")
 
     @abstractmethod
     def render(self, request: ModelRequest) -> dict[str, Any]:

@@ -118,6 +118,7 @@ class Driver:
             keep=runtime.keep,
             late=self._late,
             archived=self._known.read_archived,
+            prices=runtime.prices_of,
             around=partial(runtime.observers.performing, self.store.store_id, session_id) if runtime.observers else None,
         )
         self._steps = Steps(

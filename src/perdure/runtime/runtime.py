@@ -12,6 +12,8 @@ from types import TracebackType
 from typing import Any
 
 from ..agent import Agent
+from ..core.budget import bounds_cost
+from ..core.checkpoint import Turn
 from ..core.checkpoint import decode as decode_checkpoint
 from ..core.commands import Deliver
 from ..core.entries import QueueChanged, SubmissionRefused, TurnEnded
@@ -30,6 +32,7 @@ from ..core.errors import (
 from ..core.phase import phase
 from ..core.records import Identity, Limits
 from ..models.base import Model
+from ..models.prices import Price, Prices
 from ..models.resolve import resolve
 from ..models.router import Router
 from ..store.base import Catalogue, Loaded, Store
@@ -83,6 +86,7 @@ def open(  # noqa: A001 - the library's verb, always used as perdure.open
     grace: float = 5.0,
     clock: Clock | None = None,
     observers: Iterable[Observer] = (),
+    prices: Prices | Mapping[str, Price] | None = None,
 ) -> Runtime:
     """A runtime on a store: a path or ``sqlite:///path``, ``postgresql://…``, ``memory://``, or a `Store`. Use it with ``async with``.
 
@@ -90,8 +94,9 @@ def open(  # noqa: A001 - the library's verb, always used as perdure.open
     database that has some outside is always opened with it. ``capacity`` is how many sessions may be worked on at once. ``lease`` (seconds)
     is how long a process that went silent keeps its sessions; on one machine a killed process is noticed at once. ``grace`` (seconds) is
     how long running effects may take to end when the runtime closes. A `Store` may be shared by several runtimes of one event loop, and
-    with its maker: each opens it for itself, and the last to close it closes it. ``observers`` see what this process commits. Raises
-    `InvalidURL`; entering it raises what opening the store does.
+    with its maker: each opens it for itself, and the last to close it closes it. ``observers`` see what this process commits. With
+    ``prices`` (`Prices`, or one's own by model) every model call's cost is recorded with its receipt; without, only where something limits
+    cost, by the package genai-prices. Raises `InvalidURL`; entering it raises what opening the store does.
     """
     store = url if isinstance(url, Store) else store_at(url, clock)
     return Runtime(
@@ -102,6 +107,7 @@ def open(  # noqa: A001 - the library's verb, always used as perdure.open
         grace=grace,
         clock=clock,
         observers=observers,
+        prices=prices,
     )
 
 
@@ -118,6 +124,7 @@ class Runtime:
         grace: float = 5.0,
         clock: Clock | None = None,
         observers: Iterable[Observer] = (),
+        prices: Prices | Mapping[str, Price] | None = None,
     ) -> None:
         if lease <= 0 or grace < 0:
             raise UsageError("lease must be more than 0 seconds, and grace not less")
@@ -133,6 +140,8 @@ class Runtime:
         self.closed = True
         self.sessions = Sessions(self)
         self.pools = Pools(self)
+        self._always_priced = prices is not None
+        self._prices = prices if isinstance(prices, Prices) else Prices(prices)
         self.observers = Observers(observers)
         self.errands = Errands(self)
         self._default_model = model
@@ -250,6 +259,7 @@ class Runtime:
         turn besides the agent's, whichever are tighter, and belong to the submission. Raises `CapacityExceeded`, `DefinitionChanged`,
         `SubmissionConflict`, `UnknownRoute`, `SessionStuck` and what `Sessions.send` raises; a turn that fails is a `Result` that says so.
         """
+        self._check_prices(limits)
         sessions = self._sessions_of(owner)
         session_id = await self._addressed(sessions, session, submission)
         submission = submission or uuid.uuid4().hex
@@ -275,6 +285,7 @@ class Runtime:
         Idempotent in (session, submission). Raises what `run` raises, and `SubmissionRejected` (*not_limited*) where there is nothing to go
         on with.
         """
+        self._check_prices(limits)
         sessions = self._sessions_of(owner)
         session_id = await self._addressed(sessions, session, submission)
         submission = submission or uuid.uuid4().hex
@@ -527,6 +538,7 @@ class Runtime:
         """
         self.check_open()
         self._check_capacity(session_id)
+        self._check_prices(agent.limits, agent.session_limits)
         self.router(agent).check()
         if route is not None:
             self.router(agent).model(route)
@@ -628,6 +640,15 @@ class Runtime:
             wake_at = max(wake_at, head.now + FAULT_PAUSE_MS)
         listed = Catalogue(status=status, wake_at=wake_at, title=checkpoint.title, labels=checkpoint.labels, agent=checkpoint.agent)
         await self.store.release(head.row.no, self.runner_id, head.row.fence, listed)
+
+    def prices_of(self, turn: Turn | None) -> Prices | None:
+        """What the calls of a turn are priced by; None if nobody wants to know what they cost."""
+        return self._prices if self._always_priced or (turn is not None and bounds_cost(turn)) else None
+
+    def _check_prices(self, *limits: Limits | None) -> None:
+        """Raises `MissingExtra` where a cost is limited that nobody could know."""
+        if any(item is not None and item.cost is not None for item in limits):
+            self._prices.check()
 
     def router(self, agent: Agent) -> Router:
         """The routes of an agent. Raises `UnknownModel`, or `InvalidAgent` if there is none."""

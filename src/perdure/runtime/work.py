@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from ..agent import Agent
-from ..core.checkpoint import Checkpoint, Operation
+from ..core.checkpoint import Checkpoint, Operation, Turn
 from ..core.context import READ_RESULT
 from ..core.errors import ContextTooLong, StoreError
 from ..core.media import Media
@@ -20,6 +20,7 @@ from ..core.phase import due
 from ..core.records import MODEL_KINDS, Failure
 from ..core.reports import AttemptEnded, Reconciled
 from ..core.rules.endings import NOT_EXECUTED
+from ..models.prices import Prices
 from ..models.router import Router
 from ..store.base import StoredBlob
 from ..tools.tool import WithMedia
@@ -68,6 +69,7 @@ class Work:
         late: Late,
         archived: Archived,
         around: Around | None = None,
+        prices: Callable[[Turn | None], Prices | None],
     ) -> None:
         self.reports: list[Outcome] = []
         self.transactions: list[Transaction] = []
@@ -83,6 +85,7 @@ class Work:
         self._late = late
         self._archived = archived
         self._around = around
+        self._prices = prices
         self._fence = 0
         self._doing: dict[tuple[str, int, str], _Doing] = {}
 
@@ -136,7 +139,14 @@ class Work:
         name = item.plan.name
         if item.plan.kind in MODEL_KINDS:
             asked = self.requests[item.id]
-            report, blobs = await self._performer.model(item, self._router.model(name), asked.request, asked.fallback)
+            model, prices = self._router.model(name), self._prices(self._performer.turn)
+            if prices is not None and not prices.loaded:
+                # Before anything is sent: nothing may come between an answer and its receipt.
+                await asyncio.to_thread(prices.load)
+            report, blobs = await self._performer.model(item, model, asked.request, asked.fallback)
+            if prices is not None and isinstance(report, AttemptEnded) and report.usage is not None:
+                cost = prices.cost(route=name, model=model, reported=report.model, usage=report.usage, at=report.at)
+                report = msgspec.structs.replace(report, cost=cost)
             if asked.compact and isinstance(report, AttemptEnded) and report.failure and report.failure.code == ContextTooLong.code:
                 report = msgspec.structs.replace(report, compact=True)
             return report, blobs
