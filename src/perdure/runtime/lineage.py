@@ -133,9 +133,12 @@ class Lineage:
 
     async def _origin(self, session: str, no: int, until: int | None, first: int) -> _Origin:
         shown: list[tuple[int, int | None]] = []
-        began = await self._store.seek(no, first)
-        for piece in sorted((piece for piece in self._layout.pieces if piece.session == session), key=lambda piece: piece.start):
-            low = await self._store.seek(no, piece.start)
+        pieces = sorted((piece for piece in self._layout.pieces if piece.session == session), key=lambda piece: piece.start)
+        # Pieces touch each other: most numbers are asked for twice.
+        wanted = {first, *(number for piece in pieces for number in (piece.start, piece.stop))}
+        seqs = {number: await self._store.seek(no, number) for number in sorted(wanted)}
+        for piece in pieces:
+            low = seqs[piece.start]
             if low is not None:
-                shown.append((low, await self._store.seek(no, piece.stop)))
-        return _Origin(session, no, until, began or 0, tuple(shown))
+                shown.append((low, seqs[piece.stop]))
+        return _Origin(session, no, until, seqs[first] or 0, tuple(shown))

@@ -19,7 +19,7 @@ from ..core.messages import Message, Part
 from ..store.base import SessionRow, Store
 from .context import CONTEXT_KINDS, resolve_parts, stored_content
 
-__all__ = ["PAGE", "Messages", "left_of", "read_entries", "read_entry"]
+__all__ = ["PAGE", "Messages", "Outlined", "left_of", "read_entries", "read_entry"]
 
 PAGE = 2_000
 """How many entries are read at once."""
@@ -57,6 +57,7 @@ class Messages:
         self._store = store
         self._row = row
         self._numbers: dict[str, int] = {"": row.no}
+        self._seqs: dict[tuple[int, int], int] = {}
         self._fetch = partial(stored_content, store, row.root)
 
     async def number(self, session: str) -> int:
@@ -103,11 +104,15 @@ class Messages:
 
     async def digests(self, layout: Layout) -> list[str]:
         """The digests of a layout's messages."""
-        found: list[str] = []
-        decode = _digests.decode
+        return [item.digest for item in await self.outline(layout)]
+
+    async def outline(self, layout: Layout) -> list[Outlined]:
+        """Of a layout's messages what an edit has to know of those that stay."""
+        found: list[Outlined] = []
+        decode = _outlines.decode
         # Written out, and nothing else of them is opened: there may be ten thousand.
         async for rows in self._rows(layout):
-            found += [decode(row.body).digest for row in rows if row.body is not None]
+            found += [decode(row.body) for row in rows if row.body is not None]
         return found
 
     async def read(self, layout: Layout, position: int) -> list[Message]:
@@ -141,10 +146,13 @@ class Messages:
                 yield [row for row in rows if _belongs(row, piece, until)]
 
     async def _seek(self, no: int, number: int) -> int:
-        seq = await self._store.seek(no, number)
-        if seq is None:
-            raise StoreCorrupt(f"message {number} is missing", hint="run `perdure verify`")
-        return seq
+        # A message never moves.
+        if (no, number) not in self._seqs:
+            seq = await self._store.seek(no, number)
+            if seq is None:
+                raise StoreCorrupt(f"message {number} is missing", hint="run `perdure verify`")
+            self._seqs[no, number] = seq
+        return self._seqs[no, number]
 
     async def _receipts(self, no: int, messages: Sequence[MessageAdded]) -> dict[int, tuple[Part, ...]]:
         """The parts in the entries that messages refer to."""
@@ -161,11 +169,15 @@ class Messages:
         return receipts
 
 
-class _Digest(msgspec.Struct, gc=False):
+class Outlined(msgspec.Struct, gc=False):
+    """A message's role and digest, and the revision of the transcript with it, when it came."""
+
+    role: str
     digest: str
+    revision: str = ""
 
 
-_digests: msgspec.json.Decoder[_Digest] = msgspec.json.Decoder(_Digest)
+_outlines: msgspec.json.Decoder[Outlined] = msgspec.json.Decoder(Outlined)
 
 
 def message_of(entry: MessageAdded, parts: tuple[Part, ...], position: int, session: str) -> Message:

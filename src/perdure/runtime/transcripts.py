@@ -244,22 +244,32 @@ class Transcripts(Attachments):
         check_expected(checkpoint, expected)
         messages, old = await self._transcript(head)
         check_span(start, stop, len(old.layout))
-        behind = await role_at(messages, old, stop)
-        check_cut(start, await role_at(messages, old, start))
-        check_cut(stop, behind)
+        # One way through what stays: the message before the span, and all from it on.
+        first = max(0, start - 1)
+        outline = await messages.outline(old.layout.slice(first))
+
+        def role(position: int) -> str:
+            return outline[position - first].role if first <= position < len(old.layout) else ""
+
+        check_cut(start, role(start))
+        check_cut(stop, role(stop))
         for message in new:
             await self._check_blobs(session_id, message.parts)
-        check_replacement(await role_at(messages, old, start - 1), new, behind)
+        check_replacement(role(start - 1), new, role(stop))
         if start == stop and not entries:
             raise NothingChanged("nothing would be put in place of nothing", hint="name the messages that go, or some that come")
-        before = await revision_of(messages, old, start)
+        known = old.known(start)
+        if start and known.length == start:
+            before = known.revision or outline[0].revision
+        else:
+            before = await revision_of(messages, old, start)
         edited, revisions = old.edited(
             start,
             stop,
             number=checkpoint.number,
             before=before,
             added=[entry.digest for entry in entries],
-            behind=await messages.digests(old.layout.slice(stop)),
+            behind=[item.digest for item in outline[stop - first :]],
         )
         added = tuple([replace(entry, revision=known) for entry, known in zip(entries, revisions, strict=True)])
         return command, EditTranscript(command=command, old=old, new=edited, messages=added, at=command.at), blobs
