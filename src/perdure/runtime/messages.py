@@ -77,6 +77,9 @@ class Messages:
         entry = open_entry(rows[0]) if rows else None
         if not isinstance(entry, Laid):
             raise StoreCorrupt(f"entry {seq} lays no transcript out", hint="run `perdure verify`")
+        if entry.previous >= seq:
+            # Whoever walks back from edit to edit must come to an end.
+            raise StoreCorrupt(f"entry {seq} says that a later one laid the transcript out before", hint="run `perdure verify`")
         return entry
 
     async def entries(self, layout: Layout) -> AsyncIterator[list[MessageAdded]]:
