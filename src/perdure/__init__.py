@@ -151,6 +151,7 @@ from .store.blobs import BlobStore, DirectoryBlobs
 from .tools.context import ToolContext
 from .tools.policy import Allow, ApprovalCall, Ask, Deny
 from .tools.tool import Done, NotDone, Tool, ToolError, Unknown, tool
+from .tools.unique import AlreadyDone
 
 __version__ = "0.1.0"
 
@@ -158,6 +159,7 @@ __all__ = [
     "Agent",
     "Allow",
     "AllowanceGranted",
+    "AlreadyDone",
     "Amounts",
     "AnswerRequested",
     "ApprovalCall",

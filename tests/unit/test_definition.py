@@ -89,6 +89,7 @@ def test_a_description_is_plain_data_that_comes_back_from_json_as_it_was() -> No
         "timeout": None,
         "exclusive": False,
         "resumable": False,
+        "unique": None,
     }
 
 

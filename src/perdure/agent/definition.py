@@ -25,7 +25,20 @@ __all__ = ["compatible", "describe", "difference", "fingerprint"]
 _FORMAT = 1
 """Goes up when `describe` says the same thing in another way."""
 
-_TOOL_FACTS = ("effect", "key", "reconcile", "on_uncertain", "guard", "timeout", "exclusive", "resumable", "calls", "agent", "background")
+_TOOL_FACTS = (
+    "effect",
+    "key",
+    "reconcile",
+    "on_uncertain",
+    "guard",
+    "timeout",
+    "exclusive",
+    "resumable",
+    "unique",
+    "calls",
+    "agent",
+    "background",
+)
 
 
 def describe(agent: Agent) -> dict[str, Any]:
@@ -126,6 +139,7 @@ def _describe_tool(tool: Tool) -> dict[str, Any]:
         "timeout": tool.timeout,
         "exclusive": tool.exclusive,
         "resumable": tool.resumable,
+        "unique": None if tool.unique is None else tool.unique.template,
     } | _delegation(tool)
 
 

@@ -1,8 +1,13 @@
-"""How an effect is known again."""
+"""How an effect is known again, and what nobody may know of it."""
 
 from __future__ import annotations
 
-__all__ = ["effect_key", "tool_of"]
+from typing import Any
+
+from . import canonical
+from .records import Plan
+
+__all__ = ["effect_key", "may_be_unknown", "tool_of", "unique_key"]
 
 
 def effect_key(tool: str, selected: str) -> bytes:
@@ -13,3 +18,13 @@ def effect_key(tool: str, selected: str) -> bytes:
 def tool_of(key: bytes) -> str:
     """The tool whose effect a key names."""
     return key.split(b"\x00", 1)[0].decode()
+
+
+def unique_key(owner: str, named: list[Any]) -> str:
+    """What an owner wants done once, as the store knows it: a digest, which tells nobody what it was made of."""
+    return canonical.digest(canonical.encode([owner, *named]))
+
+
+def may_be_unknown(plan: Plan) -> bool:
+    """Whether it matters what became of an attempt that was cut off: somebody might do it again under another key."""
+    return plan.effect == "external" or (plan.effect == "idempotent" and bool(plan.unique))

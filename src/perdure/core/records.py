@@ -205,9 +205,10 @@ class Plan(Record, frozen=True, kw_only=True):
 
     ``call`` is the id in the tool_call part that asked for it; ``effect_key`` is the digest of what the tool's ``key`` selects, empty if
     there is no effect to know again. ``resumable``: it may run again after a restart, since what it does outside stands in steps of its
-    own. A compaction summarises the messages that stand before the position ``upto``; an extraction of what to remember covers them,
-    when the context had about ``tokens`` tokens. ``ends``: the call ends the turn, and this argument of it is the output, ``*`` all of
-    them. ``asks``: the call is a question to the user, and runs nowhere.
+    own. ``unique`` is the digest of what only one call of the whole store may do, empty if any may. A compaction summarises the messages
+    that stand before the position ``upto``; an extraction of what to remember covers them, when the context had about ``tokens`` tokens.
+    ``ends``: the call ends the turn, and this argument of it is the output, ``*`` all of them. ``asks``: the call is a question to the
+    user, and runs nowhere.
     ``agent`` is who is called as a child, in the ``background`` or not, or who takes the session over. ``until`` is when a timer fires,
     or when a child is given up (ms since 1970).
     """
@@ -222,6 +223,7 @@ class Plan(Record, frozen=True, kw_only=True):
     reconcile: bool = False
     ask_when_uncertain: bool = False
     resumable: bool = False
+    unique: str = ""
     upto: int = 0
     ends: str = ""
     asks: bool = False

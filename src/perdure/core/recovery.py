@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from .checkpoint import Operation
 from .draft import Draft
+from .effects import may_be_unknown
 from .entries import OperationEnded, Recovered, TurnAborted
 from .phase import phase
 from .records import MODEL_KINDS, Attempt
@@ -70,7 +71,7 @@ def _settle(draft: Draft, item: Operation, at: int) -> bool:
             draft.write(replace(ended, final=True), at)
         return False
     if item.restarts >= RESTARTS:
-        end_crash_loop(draft, item, at)
+        end_crash_loop(draft, item, at, unknown=plan.kind == "tool" and may_be_unknown(plan))
         return True
     draft.write(ended if plan.kind in MODEL_KINDS else replace(ended, status="cancelled"), at)
     return False

@@ -15,16 +15,26 @@ from ..core.commands import WAITING, Command, digest
 from ..core.decider import apply
 from ..core.draft import Draft
 from ..core.effects import effect_key
-from ..core.entries import AllowanceGranted, Archived, EffectSettled, Entry, Halted, OperationEnded, SubmissionRefused, TurnEnded
+from ..core.entries import (
+    AllowanceGranted,
+    Archived,
+    EffectSettled,
+    Entry,
+    Halted,
+    OperationEnded,
+    OperationStarted,
+    SubmissionRefused,
+    TurnEnded,
+)
 from ..core.errors import Refused
 from ..core.journal import SALT_BYTES, Sealed, seal
 from ..core.phase import phase
 from ..core.records import Failure, Pool
 from ..core.reports import Calling
-from ..store.base import Catalogue, Claim, Commit, Edited, EffectRow, InboxRow, Loaded, SessionStatus, StoredBlob
+from ..store.base import Catalogue, Claim, Commit, Edited, EffectRow, InboxRow, Loaded, SessionStatus, StoredBlob, UniqueState
 from ..store.pools import Draw
 
-__all__ = ["ATTEMPTS", "Batch", "parked", "receipt_row", "seal_all"]
+__all__ = ["ATTEMPTS", "Batch", "parked", "receipt_row", "seal_all", "standing"]
 
 
 ATTEMPTS = 5
@@ -40,6 +50,11 @@ def seal_all(entries: list[Entry], *, chain: bytes, session_id: str) -> tuple[Se
         sealed.append(seal(entry, chain=chain, session_id=session_id, salt=salt))
         chain = sealed[-1].chain
     return tuple(sealed)
+
+
+def standing(entry: OperationEnded | EffectSettled) -> UniqueState | None:
+    """Whether what only one call may do is done, or may be; ``None``: it may be done again. What failed or was cancelled did not happen."""
+    return "succeeded" if entry.status == "succeeded" else "uncertain" if entry.status == "uncertain" else None
 
 
 def receipt_row(command: Command, *, arrival: int, at: int, seq: int) -> InboxRow:
@@ -71,6 +86,8 @@ class Batch:
         self.edited: dict[str, Edited] = {}
         self.blobs: dict[str, StoredBlob] = {}
         self.effects: list[EffectRow] = []
+        self.taken: list[tuple[str, str]] = []
+        self.decided: list[tuple[str, UniqueState | None, int]] = []
         self.redacted: tuple[int, ...] = ()
         self.erased: tuple[str, ...] = ()
         self.pool = head.pool
@@ -92,6 +109,7 @@ class Batch:
         if self.pool is not None and isinstance(command, Calling):
             command = replace(command, pool=self.pool)
         written = apply(self.draft, command)
+        self._note_unique(turn, written)
         for entry in written:
             match entry:
                 case TurnEnded():
@@ -135,6 +153,20 @@ class Batch:
             return tuple(self._ended)
         drawn, used = drawn_and_spent(turn, turn.allowance)
         return (*self._ended, Draw(owner=self._owner, pool=self.pool.id, drawn=drawn, used=used))
+
+    def _note_unique(self, turn: Turn | None, written: tuple[Entry, ...]) -> None:
+        """What calls take that only one may do, and what became of those that took it."""
+        for entry in written:
+            item = turn.operation(entry.operation) if turn is not None and isinstance(entry, OperationStarted | OperationEnded) else None
+            match entry:
+                case OperationStarted(attempt=1):
+                    plan = entry.plan or (item.plan if item is not None else None)
+                    if plan is not None and plan.unique:
+                        self.taken.append((plan.unique, entry.operation))
+                case OperationEnded(final=True) if item is not None and item.plan.unique and item.attempt:
+                    self.decided.append((entry.operation, standing(entry), entry.seq))
+                case EffectSettled():
+                    self.decided.append((entry.operation, standing(entry), entry.seq))
 
     def take(self, command: Command, decided: Any) -> bool:
         """Decide a submission; where the state refuses it, say so in the journal. False: it is not its time."""
@@ -193,6 +225,8 @@ class Batch:
             redacted=self.redacted,
             erased=self.erased,
             effects=tuple(self.effects),
+            taken=tuple(self.taken),
+            decided=tuple(self.decided),
             blobs=tuple(self.blobs.values()),
             catalogue=None
             if status is None

@@ -21,6 +21,7 @@ from ..core.reports import AttemptEnded, CallsPlanned, Guarded, PlannedCall, Sta
 from ..core.rules.endings import NOT_EXECUTED, UNKNOWN_LIVE
 from ..tools.policy import Allow, ApprovalCall, Ask, Deny, Ruling
 from ..tools.tool import ArgumentsInvalid, Tool
+from ..tools.unique import AlreadyDone
 from .batch import Batch
 from .context import Context, Fetch, resolve_parts
 from .hooks import Hooks, Round, Said
@@ -32,7 +33,7 @@ __all__ = ["GUARD_DEADLINE_MS", "Calls", "Judged", "misfit", "permitted"]
 GUARD_DEADLINE_MS = 24 * 60 * 60 * 1000
 """How long the guard's question stands; unanswered means refused."""
 
-_NEVER_RAN = ("invalid_arguments", "unknown_tool", "withheld", "crash_loop", "not_done")
+_NEVER_RAN = ("already_done", "invalid_arguments", "unknown_tool", "withheld", "crash_loop", "not_done")
 """Failures of calls whose handler did nothing."""
 
 
@@ -132,8 +133,29 @@ class Calls:
         """Plan every call of the last answer. ``judged`` is what the user's code said; it is empty where there is none to ask."""
         turn = batch.draft.turn
         calls = [await self.call(turn.next_id(index), item.id, ledger, batch) for index, item in enumerate(turn.unplanned)]
-        planned = [await self._planned(batch, ledger, call, judged.get(call.id)) for call in calls]
+        planned: list[PlannedCall] = []
+        taken: dict[str, str] = {}
+        for index, call in enumerate(calls):
+            found = await self._planned(batch, ledger, call, judged.get(call.id))
+            if found.plan.unique and found.verdict in ("allow", "ask"):
+                found = await self._claimed(batch, ledger, found, turn.next_id(index), taken)
+            planned.append(found)
         batch.apply(CallsPlanned(calls=tuple(planned), fence=fence, at=batch.now))
+
+    async def _claimed(self, batch: Batch, ledger: Ledger, call: PlannedCall, operation: str, taken: dict[str, str]) -> PlannedCall:
+        """The call, or the answer to one that would do what another one did, or an earlier one of the same step is about to do."""
+        plan = call.plan
+        if plan.unique in taken:
+            done: AlreadyDone | None = AlreadyDone(session=self._session_id, operation=taken[plan.unique], state="pending")
+        else:
+            done = await ledger.claimed(plan.unique, operation, batch, self._fetch)
+        if done is None:
+            taken[plan.unique] = operation
+            return call
+        parts, blobs = keep_parts((_told(plan, done),))
+        batch.blobs.update({blob.digest: blob for blob in blobs})
+        failure = None if done.state == "succeeded" else _already(done)
+        return replace(call, verdict="replay" if failure is None else "reject", failure=failure, parts=parts)
 
     async def _planned(self, batch: Batch, ledger: Ledger, call: ToolCall, judged: Judged | None) -> PlannedCall:
         if judged is None:
@@ -152,7 +174,7 @@ class Calls:
         if wrong := _unknown(agent, name) if tool is None else _withheld(batch.checkpoint.tools, name) or problem(tool, arguments):
             return PlannedCall(plan=plan, verdict="reject", failure=wrong)
         assert tool is not None
-        plan = _planned(plan, tool, arguments, batch.now)
+        plan = _planned(plan, tool, arguments, batch)
         if plan.kind == "handoff" and batch.draft.turn.calls:
             words = f"{NOT_EXECUTED}: a conversation is handed over by who leads it"
             return PlannedCall(plan=plan, verdict="reject", failure=Failure(code="withheld", message=words))
@@ -177,6 +199,7 @@ class Calls:
         """Start what may start, after one more look at each call. True: something was decided instead, so look again."""
         before = len(batch.entries)
         plans: dict[str, Plan] = {}
+        taken: dict[str, str] = {}
         for item in startable(batch.draft.turn):
             if item.not_before > batch.now:
                 continue
@@ -191,14 +214,24 @@ class Calls:
                 plan = item.plan
                 if item.attempt == 0:
                     # What the tool is now decides, where its definition or a person changed something since the call was planned.
-                    plan = _planned(plan, tool, arguments, batch.now)
+                    plan = _planned(plan, tool, arguments, batch)
                     if plan != item.plan:
                         plans[item.id] = plan
                     await self._guard(batch, ledger, item.id, plan, tool)
+                    if plan.unique and len(batch.entries) == before:
+                        await self._claim(batch, ledger, PlannedCall(plan=plan), item.id, taken)
         if len(batch.entries) > before:
             return True
         batch.apply(StartTools(fence=fence, plans=plans, at=batch.now))
         return False
+
+    async def _claim(self, batch: Batch, ledger: Ledger, call: PlannedCall, operation: str, taken: dict[str, str]) -> None:
+        """Another session may have done it since the call was planned."""
+        call = await self._claimed(batch, ledger, call, operation, taken)
+        if call.verdict in ("replay", "reject"):
+            status: Any = "succeeded" if call.failure is None else "failed"
+            ended = AttemptEnded(operation=operation, attempt=0, status=status, parts=call.parts, failure=call.failure, at=batch.now)
+            batch.apply(ended)
 
     async def _guard(self, batch: Batch, ledger: Ledger, operation: str, plan: Plan, tool: Tool) -> None:
         """An effect that became uncertain since the call was planned stops it too."""
@@ -276,7 +309,17 @@ def _unknown(agent: Agent, name: str) -> Failure:
     return Failure(code="unknown_tool", message=f"there is no tool {name!r}; available: {known}")
 
 
-def _planned(plan: Plan, tool: Tool, arguments: Any, now: int) -> Plan:
+def _told(plan: Plan, done: AlreadyDone) -> ToolCallResponse:
+    return ToolCallResponse(id=plan.call, name=plan.name, response=done.response, is_error=done.state != "succeeded")
+
+
+def _already(done: AlreadyDone) -> Failure:
+    how = "it has no result yet" if done.state == "pending" else "nobody knows whether it took effect"
+    return Failure(code="already_done", message=f"{done.operation} of {done.session!r} does it, and {how}")
+
+
+def _planned(plan: Plan, tool: Tool, arguments: Any, batch: Batch) -> Plan:
+    now = batch.now
     if (called := tool.delegation) is not None:
         until = 0
         if called.moment is not None:
@@ -293,6 +336,7 @@ def _planned(plan: Plan, tool: Tool, arguments: Any, now: int) -> Plan:
         reconcile=tool.reconcile is not None,
         resumable=tool.resumable,
         ask_when_uncertain=tool.on_uncertain == "ask",
+        unique=tool.claims(arguments, batch.checkpoint.identity.owner),
     )
 
 

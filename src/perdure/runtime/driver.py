@@ -26,7 +26,7 @@ from ..core.records import MODEL_KINDS, Failure, Metadata
 from ..core.reports import AttemptEnded, Fail
 from ..models.base import Delta
 from ..models.router import Router
-from ..store.base import Claim, Commit, Committed, Held, InboxMoved, Loaded, NoSession, Stale, StoredBlob
+from ..store.base import AlreadyTaken, Claim, Commit, Committed, Held, InboxMoved, Loaded, NoSession, Stale, StoredBlob
 from ..store.pools import PoolShort
 from .about import read_metadata
 from .batch import Batch, parked
@@ -469,6 +469,10 @@ class Driver:
                 # Others drew what was left when it was looked at; what is there now decides.
                 self._known.forget_draft()
                 self._known.take_pool(answer.pool)
+                return "again"
+            case AlreadyTaken():
+                # Whoever took it is found when the call is looked at again.
+                self._known.forget_draft()
                 return "again"
             case Stale() if not self.held:
                 self._known.forget_draft()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
+
+from msgspec.structs import replace
 
 from ..core.checkpoint import Operation
 from ..core.commands import ReportResult
@@ -16,7 +19,9 @@ from ..core.messages import Part, ToolCallResponse
 from ..core.records import EffectMatch, Plan
 from ..core.reports import Report
 from ..store.base import EffectRow, Store
+from ..tools.unique import AlreadyDone
 from .batch import Batch
+from .context import Fetch, resolve_parts, stored_content
 from .lineage import Lineage
 from .messages import read_entries, read_entry
 from .perform import keep_parts
@@ -113,6 +118,22 @@ class Ledger:
             settled = [open_entry(row) for row in await read_entries(self._store, no, after=match.seq, kinds=(EffectSettled.kind,))]
             receipt = next((entry for entry in settled if isinstance(entry, EffectSettled) and entry.receipt == match.seq), receipt)
         return receipt.parts if isinstance(receipt, OperationEnded | EffectSettled) else ()
+
+    async def claimed(self, key: str, operation: str, batch: Batch, fetch: Fetch) -> AlreadyDone | None:
+        """What another operation did, or is about to do, that only one may; ``None`` if none did, or it was this one."""
+        row = await self._store.unique(key)
+        if row is None or (row.no, row.operation) == (self.no, operation):
+            return None
+        done = AlreadyDone(session=row.session_id, operation=row.operation, state=row.state)
+        if row.state != "succeeded":
+            return done
+        receipt = await (self.entry(row.seq, batch) if row.no == self.no else read_entry(self._store, row.no, row.seq))
+        parts = receipt.parts if isinstance(receipt, OperationEnded | EffectSettled) else ()
+        if row.no != self.no and parts:
+            head = await self._store.load(row.session_id)
+            fetch = partial(stored_content, self._store, head.row.root if head is not None else "")
+        response = (await resolve_parts(parts, fetch) or (None,))[0]
+        return replace(done, result=response.response) if isinstance(response, ToolCallResponse) else done
 
     async def take_result(self, batch: Batch, command: ReportResult) -> None:
         """A reported result: the receipt of an operation that is open, or what settles one that ended uncertain."""

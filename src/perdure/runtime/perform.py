@@ -16,6 +16,7 @@ from ..agent import Agent
 from ..core import canonical
 from ..core.checkpoint import CALLS_LIMIT, Operation, Turn
 from ..core.context import NOTES_LIMIT
+from ..core.effects import may_be_unknown
 from ..core.errors import (
     EffectUncertain,
     InvalidModelOutput,
@@ -267,7 +268,7 @@ class Performer:
         failure = Failure(code=error.code if isinstance(error, PerdureError) else "unexpected", message=words(error))
         if operation.plan.kind in MODEL_KINDS:
             return self._model_ended(operation, "failed", failure, []), ()
-        if operation.plan.effect == "external":
+        if may_be_unknown(operation.plan):
             return self.stopped(operation, failure), ()
         return self._responded(operation, "failed", failure.message, is_error=True, failure=failure)
 
@@ -300,7 +301,7 @@ class Performer:
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait([ended], timeout=self.CANCEL_GRACE)
         if not ended.done() or isinstance(_error(ended), ToolCancelled):
-            if not running.done and tool.effect == "external":
+            if not running.done and may_be_unknown(operation.plan):
                 running.late.add_done_callback(lambda ended: self._ended_late(operation, ended))
             return self.stopped(operation, stopped), ()
         return self._ended(operation, tool, ended)
@@ -325,7 +326,7 @@ class Performer:
 
     def stopped(self, operation: Operation, why: Failure, *, began: bool = True) -> AttemptEnded:
         """An attempt that was cut off. Once it began, nobody knows what became of an external one."""
-        status: Any = "uncertain" if began and operation.plan.effect == "external" else "cancelled"
+        status: Any = "uncertain" if began and may_be_unknown(operation.plan) else "cancelled"
         return AttemptEnded(operation=operation.id, attempt=operation.attempt, status=status, failure=why, at=self._clock.now())
 
     def _ended(self, operation: Operation, tool: Tool, ended: asyncio.Future[Any]) -> Performed:
@@ -342,7 +343,7 @@ class Performer:
                 return self._responded(operation, "failed", said(error, None), is_error=True, failure=failure)
         _log.warning("the tool %s raised %s", tool.name, words(error))
         failure = Failure(code="tool_raised", message=words(error))
-        if tool.effect == "external" or isinstance(error, EffectUncertain):
+        if may_be_unknown(operation.plan) or isinstance(error, EffectUncertain):
             return (
                 AttemptEnded(operation=operation.id, attempt=operation.attempt, status="uncertain", failure=failure, at=self._clock.now()),
                 (),

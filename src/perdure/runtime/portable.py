@@ -33,7 +33,7 @@ from ..core.errors import FormatUnknown, ImportRefused, SessionBusy, SessionExis
 from ..core.evolve import evolve
 from ..core.journal import GENESIS, Sealed, body_digest, link, open_entry, seal
 from ..core.phase import phase
-from ..store.base import Adopted, Adoption, EffectRow, InboxRow, SessionRow, SessionStatus, Store, StoredBlob
+from ..store.base import Adopted, Adoption, EffectRow, InboxRow, SessionRow, SessionStatus, Store, StoredBlob, Unique, UniqueState
 from .keeping import Exported, Imported, Target
 from .verify import verify
 
@@ -116,6 +116,13 @@ class _Effect(_Line, tag="effect", frozen=True):
     state: str
 
 
+class _Unique(_Line, tag="unique", frozen=True):
+    key: str
+    operation: str
+    state: UniqueState
+    seq: int
+
+
 class _Blob(_Line, tag="blob", frozen=True):
     root: str
     digest: str
@@ -134,9 +141,9 @@ class _End(_Line, tag="end", frozen=True):
     digest: str
 
 
-_AnyLine: TypeAlias = _Header | _Session | _Entry | _Submission | _Effect | _Blob | _Piece | _End
+_AnyLine: TypeAlias = _Header | _Session | _Entry | _Submission | _Effect | _Unique | _Blob | _Piece | _End
 _decoder: msgspec.json.Decoder[_AnyLine] = msgspec.json.Decoder(_AnyLine)
-_ORDER = {_Session: 1, _Entry: 2, _Submission: 3, _Effect: 4, _Blob: 5, _Piece: 6, _End: 7}
+_ORDER = {_Session: 1, _Entry: 2, _Submission: 3, _Effect: 4, _Unique: 5, _Blob: 6, _Piece: 7, _End: 8}
 
 
 # ---------------------------------------------------------------------------------------------------------------- writing
@@ -239,6 +246,8 @@ async def _write(store: Store, rows: list[SessionRow], writer: _Writer) -> None:
             writer.put(_Submission(**{**columns, "body": _raw(item.body)}))
         for effect in await store.effects(row.no):
             writer.put(_Effect(effect_key=base64.b64encode(effect.effect_key).decode(), seq=effect.seq, state=effect.state))
+        for taken in await store.uniques(row.no):
+            writer.put(_Unique(key=taken.key, operation=taken.operation, state=taken.state, seq=taken.seq))
     for root, digest in needed:
         blob = await store.blob(root, digest)
         if blob is None:
@@ -383,6 +392,7 @@ class _File:
             entries=partial(self._entries, section),
             submissions=partial(self._submissions, section),
             effects=partial(self._effects, section),
+            uniques=partial(self._uniques, section),
             blobs=partial(self._blobs, section) if section is self.first(section.row.root) else tuple,
         )
 
@@ -412,6 +422,10 @@ class _File:
         for number, line in self._section(section, _Effect):
             yield EffectRow(effect_key=_bytes(number, line.effect_key), seq=line.seq, state=line.state)
 
+    def _uniques(self, section: _Section) -> Iterator[Unique]:
+        for _, line in self._section(section, _Unique):
+            yield Unique(key=line.key, operation=line.operation, state=line.state, seq=line.seq)
+
     def _blobs(self, section: _Section) -> Iterator[StoredBlob]:
         if not self.blobs_at:
             return
@@ -429,7 +443,7 @@ class _File:
 def _may_follow(before: type[_Line], kind: type[_Line]) -> bool:
     """Rows of a session stand in their order, and sessions before content."""
     if kind is _Session:
-        return before in (_Header, _Entry, _Submission, _Effect)
+        return before in (_Header, _Entry, _Submission, _Effect, _Unique)
     if kind is _Blob:
         return _ORDER[before] >= _ORDER[_Entry]
     if kind is _Piece:
@@ -568,7 +582,7 @@ async def _renamed(given: Adoption, session_id: str) -> Adoption:
         version=foreign.seq,
         checkpoint=checkpoints.encode(evolve(here, foreign)),
     )
-    return Adoption(row=renamed, entries=resealed, submissions=given.submissions, effects=given.effects, blobs=given.blobs)
+    return msgspec.structs.replace(given, row=renamed, entries=resealed)
 
 
 def _last(given: Adoption) -> Sealed:

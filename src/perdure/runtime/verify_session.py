@@ -23,7 +23,7 @@ from ..core.messages import Part, StoredPart, decode_part, media_of
 from ..store.audit import Auditable
 from ..store.base import PENDING_LIMIT, InboxRow, Loaded, Store
 from . import verify_facts as facts
-from .batch import parked
+from .batch import parked, standing
 from .driver import STUCK_CLAIMS
 from .messages import left_of, read_entries, read_entry
 from .verify_budgets import BudgetCheck
@@ -31,7 +31,7 @@ from .verify_layouts import LayoutCheck
 
 __all__ = ["PAGE", "UNREADABLE", "Checked", "Problem", "SessionCheck"]
 
-Where: TypeAlias = Literal["journal", "checkpoint", "sessions", "inbox", "effects", "blobs", "cursors", "pools"]
+Where: TypeAlias = Literal["journal", "checkpoint", "sessions", "inbox", "effects", "uniques", "blobs", "cursors", "pools"]
 
 PAGE = 64
 """Rows at a time: an entry may have 1 MiB."""
@@ -99,6 +99,7 @@ class SessionCheck:
         self.fold: Checkpoint | None = None
         self.receipts: dict[int, Entry] = {}
         self.effects: dict[int, tuple[bytes, str]] = {}
+        self.uniques: dict[str, tuple[str, str, int]] = {}
         self.fence = 0
         self.recoveries = 0
         self.catalogued = 0
@@ -143,6 +144,7 @@ class SessionCheck:
         stored = self._checkpoint()
         self._compare(stored)
         await self._effects()
+        await self._uniques()
         await self._inbox()
         if stored is not None:
             self._catalogue(stored)
@@ -277,6 +279,7 @@ class SessionCheck:
                 self.found("journal", entry.seq, what)
             await self._named(entry)
         self._effect_of(fold, entry)
+        self._unique_of(fold, entry)
         if isinstance(entry, entries.EffectSettled):
             receipt = self.receipts.get(entry.receipt) or await self._entry(entry.receipt)
             if not isinstance(receipt, OperationEnded) or (receipt.operation, receipt.attempt) != (entry.operation, entry.attempt):
@@ -400,6 +403,34 @@ class SessionCheck:
         if operation is None or not operation.plan.effect_key or not entry.attempt or not getattr(entry, "final", True):
             return
         self.effects[entry.seq] = (effect_key(operation.plan.name, operation.plan.effect_key), entry.status)
+
+    def _unique_of(self, fold: Checkpoint, entry: Entry) -> None:
+        """The row that a call which only one may make must have left."""
+        match entry:
+            case entries.OperationStarted(attempt=1):
+                item = fold.operation(entry.operation)
+                plan = entry.plan or (item.plan if item is not None else None)
+                if plan is not None and plan.unique:
+                    self.uniques[entry.operation] = (plan.unique, "pending", 0)
+            case OperationEnded(final=True) | entries.EffectSettled() if entry.operation in self.uniques:
+                state = standing(entry)
+                if state is None:
+                    del self.uniques[entry.operation]
+                else:
+                    self.uniques[entry.operation] = (self.uniques[entry.operation][0], state, entry.seq)
+
+    async def _uniques(self) -> None:
+        if self.fold is None:
+            return
+        stored = {row.operation: (row.key, row.state, row.seq) for row in await self._read("uniques", self.store.uniques(self.row.no), [])}
+        for operation, expected in self.uniques.items():
+            if operation in stored:
+                if stored[operation] != expected:
+                    self.found("uniques", expected[2], f"what {operation} took is not recorded as {expected[1]}")
+            elif await self._read("uniques", self.store.unique(expected[0]), None) is None:
+                self.found("uniques", expected[2], f"{operation} took what only one call may do, and it is free")
+        for operation in stored.keys() - self.uniques.keys():
+            self.found("uniques", stored[operation][2], f"{operation} took nothing that only one call may do, or gave it back")
 
     async def _effects(self) -> None:
         if self.fold is None:

@@ -13,6 +13,7 @@ import msgspec
 from ..agent import Agent
 from ..core.checkpoint import Checkpoint, Operation, Turn
 from ..core.context import READ_RESULT
+from ..core.effects import may_be_unknown
 from ..core.errors import ContextTooLong, StoreError
 from ..core.media import Media
 from ..core.messages import StoredPart, ToolCallResponse, decode_part
@@ -195,7 +196,7 @@ class Work:
         self._hand_over()
         self.transactions.clear()
         for item in self._doing.values():
-            external = item.operation.plan.kind == "tool" and item.operation.plan.effect == "external"
+            external = item.operation.plan.kind == "tool" and may_be_unknown(item.operation.plan)
             if external and hand_over:
                 item.task.add_done_callback(lambda _: self._hand_over())
             else:

@@ -20,6 +20,7 @@ __all__ = [
     "PENDING_LIMIT",
     "Adopted",
     "Adoption",
+    "AlreadyTaken",
     "AlreadyThere",
     "Catalogue",
     "Claim",
@@ -51,6 +52,9 @@ __all__ = [
     "Stale",
     "Store",
     "StoredBlob",
+    "Unique",
+    "UniqueRow",
+    "UniqueState",
 ]
 
 PENDING_LIMIT = 1024
@@ -126,6 +130,26 @@ class EffectRow(msgspec.Struct, frozen=True, kw_only=True):
     state: str
 
 
+UniqueState: TypeAlias = Literal["pending", "succeeded", "uncertain"]
+
+
+class Unique(msgspec.Struct, frozen=True, kw_only=True):
+    """What only one operation of the whole store may do. ``key`` is a digest, ``seq`` the receipt, 0 while the operation is *pending*."""
+
+    key: str
+    operation: str
+    state: UniqueState = "pending"
+    seq: int = 0
+
+
+class UniqueRow(Unique, frozen=True, kw_only=True):
+    """The same, and whose operation it is; ``deleted``: that session is gone, and what the operation came to."""
+
+    no: int
+    session_id: str
+    deleted: bool = False
+
+
 class StoredBlob(msgspec.Struct, frozen=True, kw_only=True):
     """Content by its SHA-256 (hex), stored once per session tree."""
 
@@ -189,9 +213,11 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     columns (and ``updated``) alone. ``redacted`` are earlier entries that lose body and salt, and ``erased`` digests of content that goes
     unless another entry or waiting submission of the tree still holds the digest; none of it stays in a log. ``draws`` is what the session
     draws from its owner's pool, and gives back: refused with `PoolShort` if there is not so much left.
+    ``taken`` are (key, operation) of what only one operation of the store may do: `AlreadyTaken` if another one took it. ``decided`` are
+    (operation, state, receipt) of this session's operations that took something; without a state, what they took is free again.
     ``within`` is called inside the transaction, once this commit was compared with what is stored, where it may block: it lets the user's
     statements `Run`, and returns the commit that is applied instead, with the same ``no``, ``version``, ``fence``, ``holder``, ``claim``,
-    ``received`` and ``inbox_head``. It is called again if the transaction had to be rolled back for another commit's sake.
+    ``received``, ``taken`` and ``inbox_head``. It is called again if the transaction had to be rolled back for another commit's sake.
     A commit with entries raises the version to the last entry's seq; one without leaves version and checkpoint as they are.
     """
 
@@ -210,6 +236,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     redacted: tuple[int, ...] = ()
     erased: tuple[str, ...] = ()
     effects: tuple[EffectRow, ...] = ()
+    taken: tuple[tuple[str, str], ...] = ()
+    decided: tuple[tuple[str, UniqueState | None, int], ...] = ()
     blobs: tuple[StoredBlob | OutsideBlob, ...] = ()
     catalogue: Catalogue | None = None
     claim: Claim | None = None
@@ -254,6 +282,12 @@ class AlreadyThere(msgspec.Struct, frozen=True):
     row: InboxRow
 
 
+class AlreadyTaken(msgspec.Struct, frozen=True):
+    """Another operation took what a row in ``taken`` asks for; nothing was written."""
+
+    row: UniqueRow
+
+
 class NoSession(msgspec.Struct, frozen=True):
     """There is no such session, or it was deleted, or it is archived or halted and takes nothing."""
 
@@ -262,7 +296,7 @@ class NoSession(msgspec.Struct, frozen=True):
     halted: bool = False
 
 
-CommitAnswer: TypeAlias = Committed | Stale | InboxMoved | Held | AlreadyThere | NoSession | PoolShort
+CommitAnswer: TypeAlias = Committed | Stale | InboxMoved | Held | AlreadyThere | AlreadyTaken | NoSession | PoolShort
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -291,7 +325,7 @@ class IdTaken(msgspec.Struct, frozen=True):
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole session from elsewhere. Its ``no`` and ``holder`` count for nothing here.
+    """A whole session from elsewhere. Its ``no`` and ``holder`` count for nothing here, and of ``uniques`` it gets those that are free.
 
     The rest is read through functions, so that it need never be in memory at once; each may be called more than once.
     """
@@ -300,6 +334,7 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     entries: Callable[[], Iterable[Sealed]]
     submissions: Callable[[], Iterable[InboxRow]]
     effects: Callable[[], Iterable[EffectRow]]
+    uniques: Callable[[], Iterable[Unique]]
     blobs: Callable[[], Iterable[StoredBlob | OutsideBlob]]
 
 
@@ -501,6 +536,12 @@ class Store(Protocol):
     async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None, after: int = 0) -> list[EffectRow]:
         """Effects by key prefix and state whose receipt is behind ``after``, oldest first."""
 
+    async def unique(self, key: str) -> UniqueRow | None:
+        """The operation that took a key, or ``None``."""
+
+    async def uniques(self, no: int) -> list[UniqueRow]:
+        """What the operations of a session took, by operation."""
+
     async def sessions(self, query: SessionQuery) -> list[SessionRow]:
         """A page of the catalogue. A row that can't be read hides no other: it comes with its ``problem``."""
 
@@ -531,9 +572,10 @@ class Store(Protocol):
     async def delete(self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = ()) -> None:
         """Destroy a session's content; its id and submissions leave a tombstone, so that neither can run again.
 
-        For those that were forked from it, the entries up to ``keep`` and those of ``receipts`` stay, with their effects and what says
-        of content that it was redacted; deleting it again, with less to keep, destroys those too. ``erased`` is content of the
-        tree that goes unless another entry or waiting submission still holds its digest.
+        What its operations took stays taken; what was pending is uncertain from now on. For those that were forked from it, the entries
+        up to ``keep`` and those of ``receipts`` stay, with their effects and what says of content that it was redacted; deleting it again,
+        with less to keep, destroys those too. ``erased`` is content of the tree that goes unless another entry or waiting submission still
+        holds its digest.
         """
 
     async def vacuum(self) -> None:

@@ -27,6 +27,7 @@ from .base import (
     PENDING_LIMIT,
     Adopted,
     Adoption,
+    AlreadyTaken,
     AlreadyThere,
     Catalogue,
     Commit,
@@ -53,6 +54,9 @@ from .base import (
     SessionRow,
     Stale,
     StoredBlob,
+    Unique,
+    UniqueRow,
+    UniqueState,
 )
 from .pools import OwnersPool, PoolShort, Share, changed, drawn, released
 
@@ -91,6 +95,7 @@ class _Content:
         self.owners: dict[str, MemoryStore] = {}
         self.listeners: dict[object, tuple[MemoryStore, asyncio.AbstractEventLoop, Callable[[int | None], None]]] = {}
         self.now = 0
+        self.uniques: dict[str, tuple[int, Unique]] = {}
         self.tables: Any = None
         self.pools: dict[str, Pool] = {}
 
@@ -175,10 +180,17 @@ class MemoryStore:
             if arriving.submission_id in session.inbox:
                 return AlreadyThere(session.inbox[arriving.submission_id])
 
+        for key, operation in commit.taken:
+            row = self._unique(key)
+            if row is not None and (row.no, row.operation) != (commit.no, operation):
+                return AlreadyTaken(row)
         if commit.within is None:
             return self._apply(session, head, commit)
-        with self._tables() as run:
-            return self._apply(session, head, rules.check_within(commit, commit.within(run)))
+        with self._tables() as (run, undo):
+            answer = self._apply(session, head, rules.check_within(commit, commit.within(run)))
+            if not isinstance(answer, Committed):
+                undo()
+            return answer
 
     def _apply(self, session: _Session, head: rules.Head, commit: Commit) -> Committed | PoolShort:
         # Everything that may fail comes first, on copies; what follows can only succeed.
@@ -203,6 +215,10 @@ class MemoryStore:
             _put(session, submission_id, row_after)
         for effect in commit.effects:
             session.effects[effect.effect_key, effect.seq] = effect
+        for key, operation in commit.taken:
+            self._content.uniques.setdefault(key, (commit.no, Unique(key=key, operation=operation)))
+        for operation, state, seq in commit.decided:
+            self._decide(commit.no, operation, state, seq)
         self._keep(head.root, commit.blobs)
         for digest in commit.erased:
             self._erase(head.root, digest)
@@ -302,6 +318,9 @@ class MemoryStore:
             made.append(session)
         for root, blob in blobs:
             self._keep(root, (blob,))
+        for session, given in zip(made, sessions, strict=True):
+            for taken in given.uniques():
+                self._content.uniques.setdefault(taken.key, (session.row.no, taken))
         for session in made:
             self._content.by_id[session.row.session_id] = self._content.by_no[session.row.no] = session
         self._tell(None)
@@ -421,6 +440,15 @@ class MemoryStore:
             key=lambda row: (row.seq, row.effect_key),
         )
 
+    async def unique(self, key: str) -> UniqueRow | None:
+        self._time()
+        return self._unique(key)
+
+    async def uniques(self, no: int) -> list[UniqueRow]:
+        self._time()
+        found = [self._unique(key) for key, (owner, _) in self._content.uniques.items() if owner == no]
+        return sorted([row for row in found if row is not None], key=lambda row: (row.operation, row.key))
+
     async def sessions(self, query: SessionQuery) -> list[SessionRow]:
         self._time()
 
@@ -519,6 +547,9 @@ class MemoryStore:
         if session.share is not None and pool is not None:
             self._content.pools[row.owner] = released(pool, session.share) or pool
         session.share = None
+        for key, (owner, taken) in self._content.uniques.items():
+            if owner == no and taken.state == "pending":
+                self._content.uniques[key] = no, _replace(taken, state="uncertain")
         for submission_id, waiting in session.inbox.items():
             consumed = 0 if waiting.consumed_seq is None else waiting.consumed_seq
             session.inbox[submission_id] = _replace(waiting, body=None, consumed_seq=consumed)
@@ -547,6 +578,21 @@ class MemoryStore:
         self._check()
         self._content.now = max(self._content.now, self._clock())
         return self._content.now
+
+    def _unique(self, key: str) -> UniqueRow | None:
+        if key not in self._content.uniques:
+            return None
+        no, taken = self._content.uniques[key]
+        row = self._content.by_no[no].row
+        return UniqueRow(**msgspec.structs.asdict(taken), no=no, session_id=row.session_id, deleted=row.status == "deleted")
+
+    def _decide(self, no: int, operation: str, state: UniqueState | None, seq: int) -> None:
+        for key, (owner, taken) in list(self._content.uniques.items()):
+            if (owner, taken.operation) == (no, operation):
+                if state is None:
+                    del self._content.uniques[key]
+                else:
+                    self._content.uniques[key] = no, _replace(taken, state=state, seq=seq)
 
     def _alive(self, runner: str) -> bool:
         row = self._content.runners.get(runner)
@@ -584,8 +630,8 @@ class MemoryStore:
         return session
 
     @contextmanager
-    def _tables(self) -> Iterator[Run]:
-        """A transaction on the users' tables."""
+    def _tables(self) -> Iterator[tuple[Run, Callable[[], None]]]:
+        """A transaction on the users' tables, and what undoes it."""
         # Most runs have none, and need no database for them.
         import apsw
 
@@ -596,8 +642,9 @@ class MemoryStore:
         connection = self._content.tables
         connection.execute("BEGIN IMMEDIATE")
         try:
-            yield partial(run_within, connection)
-            connection.execute("COMMIT")
+            yield partial(run_within, connection), lambda: connection.execute("ROLLBACK")
+            if connection.in_transaction:
+                connection.execute("COMMIT")
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

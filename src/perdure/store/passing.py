@@ -31,6 +31,7 @@ from .base import (
     Stale,
     Store,
     StoredBlob,
+    UniqueRow,
 )
 from .pools import KeepsPools
 from .timekeeping import Timekeeper
@@ -136,6 +137,12 @@ class PassingStore:
 
     async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None, after: int = 0) -> list[EffectRow]:
         return await self.inner.effects(no, key=key, state=state, after=after)
+
+    async def unique(self, key: str) -> UniqueRow | None:
+        return await self.inner.unique(key)
+
+    async def uniques(self, no: int) -> list[UniqueRow]:
+        return await self.inner.uniques(no)
 
     async def sessions(self, query: SessionQuery) -> list[SessionRow]:
         return await self.inner.sessions(query)

@@ -148,7 +148,7 @@ def check_commit(commit: Commit) -> None:
 
 def check_within(asked: Commit, made: Commit) -> Commit:
     """The commit that `Commit.within` made. Raises `UsageError` for one that was not compared with what is stored."""
-    for name in ("no", "version", "fence", "holder", "claim", "received", "inbox_head"):
+    for name in ("no", "version", "fence", "holder", "claim", "received", "taken", "inbox_head"):
         if getattr(asked, name) != getattr(made, name):
             raise UsageError(f"the commit that is made within another one has another {name}")
     check_commit(made)

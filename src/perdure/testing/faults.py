@@ -35,6 +35,7 @@ from ..store.base import (
     Stale,
     Store,
     StoredBlob,
+    UniqueRow,
 )
 from ..store.pools import KeepsPools, OwnersPool
 from .clock import VirtualClock
@@ -75,6 +76,8 @@ READS = (
     "entries",
     "seek",
     "effects",
+    "unique",
+    "uniques",
     "tree",
     "sessions",
     "blob",
@@ -310,6 +313,12 @@ class FaultStore:
 
     async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None, after: int = 0) -> list[EffectRow]:
         return await self._do("effects", no, lambda: self.inner.effects(no, key=key, state=state, after=after))
+
+    async def unique(self, key: str) -> UniqueRow | None:
+        return await self._do("unique", key, lambda: self.inner.unique(key))
+
+    async def uniques(self, no: int) -> list[UniqueRow]:
+        return await self._do("uniques", no, lambda: self.inner.uniques(no))
 
     async def sessions(self, query: SessionQuery) -> list[SessionRow]:
         return await self._do("sessions", query, lambda: self.inner.sessions(query))

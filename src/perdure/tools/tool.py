@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, get_args, overload
 
 from ..core import canonical
-from ..core.effects import effect_key
+from ..core.effects import effect_key, unique_key
 from ..core.errors import InvalidTool, NotCanonical
 from ..core.records import EffectClass
 from ..core.words import said
@@ -23,6 +23,7 @@ from .context import ToolContext, is_seconds
 from .returned import WithMedia, kept
 from .schema import ArgumentsInvalid, ResultInvalid, Shape, identity, is_light, shape_of, unkept
 from .transaction import InTransaction
+from .unique import Named
 
 __all__ = [
     "ArgumentsInvalid",
@@ -302,6 +303,7 @@ class Tool:
     gives_way: bool = False
     delegation: Delegation | None = None
     resumable: bool = False
+    unique: Named | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
@@ -333,6 +335,15 @@ class Tool:
             values = arguments if isinstance(arguments, dict) else {"": arguments}
         selected = values if self.key is None else [values.get(name) for name in self.key]
         return canonical.digest(canonical.encode(selected))
+
+    def claims(self, arguments: Any, owner: str) -> str:
+        """The digest of what only this call may do for an owner; empty if every call may do it, or the arguments don't fit."""
+        if self.unique is None:
+            return ""
+        try:
+            return unique_key(owner, self.unique.by(identity(self.shape.bind(self.name, arguments))))
+        except ArgumentsInvalid:
+            return ""
 
     def start(self, context: ToolContext, bound: BoundCall) -> Running[Any]:
         """Start a call and return at once. Its result is plain JSON data, or `WithMedia`, or `ResultInvalid` is its outcome.
@@ -388,6 +399,7 @@ def tool(
     exclusive: bool = False,
     gives_way: bool = False,
     resumable: bool = False,
+    unique: str | None = None,
     name: str | None = None,
     description: str | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
@@ -406,6 +418,7 @@ def tool(
     exclusive: bool = False,
     gives_way: bool = False,
     resumable: bool = False,
+    unique: str | None = None,
     name: str | None = None,
     description: str | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
@@ -419,7 +432,9 @@ def tool(
     conversation no longer shows. ``timeout`` is in seconds. An ``exclusive`` tool runs alone among the calls of its step. One that
     ``gives_way`` only waits or watches: when somebody steers the turn and every open call of the step gives way, they are cut short, and
     the model reads what was said. A ``resumable`` tool does all that it does outside through `ToolContext.step`: it runs again after a
-    restart, whatever its class, and finds there what it had done.
+    restart, whatever its class, and finds there what it had done. ``unique="refund:{order}"`` names what only one call may do for the
+    session's owner, in whatever session: once it succeeded, or may have, or while it runs, every other call is answered with
+    `AlreadyDone`.
 
     The first parameter, if annotated `ToolContext`, gets the call's context. The docstring's first paragraph is the description, its
     ``Args:`` section describes the parameters. Raises `InvalidTool`.
@@ -437,6 +452,7 @@ def tool(
             exclusive=exclusive,
             gives_way=gives_way,
             resumable=resumable,
+            unique=unique,
             name=name,
             description=description,
         )
@@ -468,6 +484,7 @@ def _declare(
     exclusive: bool,
     gives_way: bool,
     resumable: bool,
+    unique: str | None,
     name: str | None,
     description: str | None,
 ) -> Tool:
@@ -491,6 +508,8 @@ def _declare(
         raise InvalidTool(f"gives_way= of the tool {name!r} must be True or False")
     if not isinstance(resumable, bool):
         raise InvalidTool(f"resumable= of the tool {name!r} must be True or False")
+    if unique is not None and effect == "pure":
+        raise InvalidTool(f"the tool {name!r} is pure, and there is nothing that only one call of it may do", hint="leave out unique=")
     if resumable and not makes_coroutine(function):
         raise InvalidTool(f"the tool {name!r} is resumable and not async", hint="what it does outside is in `await ctx.step(…)`")
     if description is not None and not isinstance(description, str):
@@ -516,6 +535,7 @@ def _declare(
         shape=shape,
         gives_way=gives_way,
         resumable=resumable,
+        unique=None if unique is None else Named.of(name, unique, tuple(shape.names)),
     )
     if reconcile is not None:
         _check_reconcile(name, reconcile, shape)

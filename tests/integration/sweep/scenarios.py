@@ -253,6 +253,28 @@ def resumable(effect: str) -> Scenario:
     return Scenario(name=f"resumable tool with {effect} steps", agent=agent, script=one_question, expect=expect)
 
 
+def unique(effect: str) -> Scenario:
+    """What one session did, another one is told, and doesn't do; what certainly failed is free again."""
+
+    def agent(world: World) -> Agent:
+        if effect == "transactional":
+            act: Any = reserving(world, unique="seat:{value}")
+        else:
+            act = putting(world, unique="put:{value}", effect=effect)
+        name = "reserve" if effect == "transactional" else "put"
+        steps = [asks(call(name, value=0), call(name, value=1)), asks(call(name, value=1), call(name, value=0)), says("Done.")]
+        return Agent("a", model=world.model(steps), tools=[act])
+
+    async def script(life: Life) -> None:
+        await life.run("one", submission="m1", session="s")
+        await life.run("two", submission="m2", session="t")
+
+    def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> Ending:
+        return undisturbed
+
+    return Scenario(name=f"what only one may do, {effect}", agent=agent, script=script, expect=expect)
+
+
 def parallel() -> Scenario:
     def agent(world: World) -> Agent:
         steps = [asks(call("charge", cents=1), call("look", place="x"), call("put", value=2), call("charge", cents=3)), says("All done.")]
@@ -1465,6 +1487,8 @@ ALL: tuple[Callable[[], Scenario], ...] = (
     transactional_stopped,
     lambda: resumable("idempotent"),
     lambda: resumable("external"),
+    lambda: unique("idempotent"),
+    lambda: unique("transactional"),
     parallel,
     exclusive,
     failing,

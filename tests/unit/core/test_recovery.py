@@ -126,6 +126,10 @@ ROWS = [
         [UNKNOWN_NOW, "message tool → 8", ABORTED, "recovered t2 fence 2 t2.0.1#1=uncertain"], "idle", []),
     Row("external tool that can tell and else asks", lambda: story.tools(reconcile=True, ask_when_uncertain=True), CONTINUE,
         ["recovered t2 fence 2 t2.0.1#1=open"], "tools", ["t2.0.1 unknown"]),
+    Row("idempotent tool that only one may call", lambda: story.tools("idempotent", unique="k"), CONTINUE,
+        [AGAIN, "recovered t2 fence 2 t2.0.1#1=cancelled"], "tools", []),
+    Row("idempotent tool that only one may call", lambda: story.tools("idempotent", unique="k"), STOP,
+        [UNKNOWN_NOW, "message tool → 8", ABORTED, "recovered t2 fence 2 t2.0.1#1=uncertain"], "idle", []),
     Row("resumable external tool", lambda: story.tools(resumable=True, ask_when_uncertain=True, reconcile=True), CONTINUE,
         [AGAIN, "recovered t2 fence 2 t2.0.1#1=cancelled"], "tools", []),
     Row("resumable external tool", lambda: story.tools(resumable=True, ask_when_uncertain=True, reconcile=True), STOP,
@@ -306,6 +310,16 @@ def test_a_step_that_can_tell_stays_open_over_two_restarts_and_goes_on_when_it_t
     assert given.operation("t2.0.1/reserve").status == "unknown"
     assert lines(given.do(given.reconciled("t2.0.1/reserve", "not_done"))) == ["operation_ended t2.0.1/reserve cancelled… (not_done)"]
     assert lines(given.do(story.begin_step(given, attempt=3))) == ["operation_started t2.0.1/reserve#2"]
+
+
+@pytest.mark.parametrize(("facts", "status"), [({}, "failed"), ({"unique": "k"}, "uncertain")])
+def test_what_died_with_its_process_every_time_is_not_known_where_another_might_do_it_again(facts: dict[str, Any], status: str) -> None:
+    given = story.tools("idempotent", **facts)
+    for _ in range(3):
+        given.do(given.claim())
+        given.starts()
+
+    assert lines(given.do(given.claim()))[0].startswith(f"operation_ended t2.0.1#4 {status} (crash_loop)")
 
 
 def test_a_planned_call_runs_after_a_restart() -> None:

@@ -69,7 +69,7 @@ def plan_calls(draft: Draft, command: CallsPlanned) -> None:
     for item, call in zip(operations, command.calls, strict=True):
         if call.verdict in answered:
             failure = call.failure
-            parts = call.parts if failure is None else error_response(call.plan, failure.message)
+            parts = call.parts or error_response(call.plan, failure.message if failure is not None else "")
             end_call(draft, item, at, "succeeded" if failure is None else "failed", parts, attempt=0, failure=failure)
     finish_batch(draft, at)
     for item, call in zip(operations, command.calls, strict=True):

@@ -9,6 +9,7 @@ from .. import canonical
 from ..checkpoint import Operation
 from ..commands import Answer, ReportResult
 from ..draft import Draft
+from ..effects import may_be_unknown
 from ..entries import (
     EffectSettled,
     MessageAdded,
@@ -186,10 +187,10 @@ def ask_uncertain(draft: Draft, operation: Operation, at: int) -> None:
     )
 
 
-def end_crash_loop(draft: Draft, operation: Operation, at: int) -> None:
-    """No attempt more: what died with its process every time is not started again."""
+def end_crash_loop(draft: Draft, operation: Operation, at: int, *, unknown: bool = False) -> None:
+    """No attempt more: what died with its process every time is not started again. ``unknown``: it may have done something every time."""
     parts = error_response(operation.plan, CRASH_LOOP.message) if operation.plan.kind == "tool" else ()
-    end_call(draft, operation, at, "failed", parts, failure=CRASH_LOOP)
+    end_call(draft, operation, at, "uncertain" if unknown else "failed", parts, failure=CRASH_LOOP)
 
 
 def settle(draft: Draft, operation: str, attempt: int, receipt: int, parts: tuple[Part, ...], command: Answer | ReportResult) -> None:
@@ -240,9 +241,9 @@ def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure 
             # Such a call is only ready again once somebody knew that it had not happened; others may have been cut off.
             never_ran(draft, item, at, NOT_EXECUTED, failure)
         else:
-            external = item.plan.effect == "external" or item.status in ("unknown", "asking")
+            unknown = may_be_unknown(item.plan) or item.status in ("unknown", "asking")
             parts = error_response(item.plan, unknown_text) if item.plan.kind in CALL_KINDS else ()
-            end_call(draft, item, at, "uncertain" if external else "cancelled", parts, failure=failure)
+            end_call(draft, item, at, "uncertain" if unknown else "cancelled", parts, failure=failure)
     drop_calls(draft, at, "", failure)
     tell_results(draft, at)
 

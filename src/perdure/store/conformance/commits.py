@@ -8,6 +8,7 @@ from typing import Any
 
 from ...core.errors import UsageError
 from ..base import (
+    AlreadyTaken,
     AlreadyThere,
     Claim,
     Commit,
@@ -23,6 +24,7 @@ from ..base import (
     Stale,
     Store,
     StoredBlob,
+    UniqueRow,
 )
 from .kit import (
     LEASE,
@@ -313,6 +315,55 @@ class Commits:
             assert ran == []
             assert isinstance(await store.commit(step(no, within=within)), Committed)
             assert len(ran) == 1
+
+    async def test_what_one_operation_took_no_other_can_take(self, place: Place) -> None:
+        async with opened(place) as store:
+            one, other = await create(store), await create(store, "t")
+            assert await store.unique("k") is None
+            assert await store.commit(step(one, taken=(("k", "t2.0.1"), ("l", "t2.0.2")))) == Committed(2, 0, 1)
+            row = UniqueRow(key="k", operation="t2.0.1", no=one, session_id="s")
+            assert await store.unique("k") == row
+            before = await everything(store, "t")
+            assert await store.commit(step(other, taken=(("m", "t2.0.1"), ("k", "t2.0.1")))) == AlreadyTaken(row)
+            assert await store.commit(step(one, 2, taken=(("k", "t2.0.3"),))) == AlreadyTaken(row)
+            assert await store.commit(step(one, 2, taken=(("k", "t2.0.1"),))) == Committed(3, 0, 1)
+            assert await everything(store, "t") == before
+            assert await store.unique("m") is None
+            assert [(item.key, item.operation) for item in await store.uniques(one)] == [("k", "t2.0.1"), ("l", "t2.0.2")]
+            assert await store.uniques(other) == []
+
+    async def test_what_was_taken_is_done_or_uncertain_or_free_again_as_the_operation_ends(self, place: Place) -> None:
+        async with opened(place) as store:
+            one, other = await create(store), await create(store, "t")
+            for no in (one, other):
+                assert isinstance(await store.commit(step(no, taken=((f"k{no}", "o1"), (f"l{no}", "o2"), (f"m{no}", "o3")))), Committed)
+            decided = (("o1", "succeeded", 3), ("o2", "uncertain", 3), ("o3", None, 3), ("o4", "succeeded", 3))
+            assert isinstance(await store.commit(step(one, 2, decided=decided)), Committed)
+            told = [(row.operation, row.state, row.seq) for row in await store.uniques(one)]
+            assert told == [("o1", "succeeded", 3), ("o2", "uncertain", 3)]
+            assert {row.state for row in await store.uniques(other)} == {"pending"}
+            assert isinstance(await store.commit(step(other, 2, taken=((f"m{one}", "o5"),))), Committed)
+
+    async def test_of_many_who_take_the_same_at_once_one_gets_it(self, place: Place) -> None:
+        async with opened(place) as store:
+            numbers = [await create(store, f"s{index}") for index in range(12)]
+            answers = await asyncio.gather(*(store.commit(step(no, taken=(("k", "o"),))) for no in numbers))
+            row = await store.unique("k")
+            assert row is not None
+            assert [no for no, answer in zip(numbers, answers, strict=True) if isinstance(answer, Committed)] == [row.no]
+            assert sum(answer == AlreadyTaken(row) for answer in answers) == 11
+
+    async def test_what_a_deleted_session_took_stays_taken_and_what_was_pending_is_uncertain(self, place: Place) -> None:
+        async with opened(place) as store:
+            one, other = await create(store), await create(store, "t")
+            assert isinstance(await store.commit(step(one, taken=(("k", "o1"), ("l", "o2")))), Committed)
+            assert isinstance(await store.commit(step(one, 2, decided=(("o1", "succeeded", 2),))), Committed)
+            await store.delete(one)
+            told = [(row.operation, row.state, row.seq, row.session_id, row.deleted) for row in await store.uniques(one)]
+            assert told == [("o1", "succeeded", 2, "s", True), ("o2", "uncertain", 0, "s", True)]
+            row = await store.unique("l")
+            assert row is not None
+            assert await store.commit(step(other, taken=(("l", "o"),))) == AlreadyTaken(row)
 
     async def test_the_time_of_a_change_never_goes_back(self, place: Place) -> None:
         async with opened(place) as store:

@@ -16,6 +16,7 @@ from .. import rules
 from ..base import (
     Adopted,
     Adoption,
+    AlreadyTaken,
     Catalogue,
     Commit,
     CommitAnswer,
@@ -64,7 +65,33 @@ CHUNK = 500
 
 
 def commit(line: Line, database: Database, token: int, commit: Commit, again: bool) -> CommitAnswer:
-    return committed(_apply(line, database, token, commit, again))
+    if not commit.taken and not commit.decided:
+        return committed(_apply(line, database, token, commit, again))
+    line.run("begin")
+    try:
+        answer = _apply(line, database, token, commit, again)
+        # One that is there already brought what it took with it.
+        if answer.code == "done":
+            if (taken := _take(line, commit)) is not None:
+                return taken
+            line.run("commit")
+        return committed(answer)
+    finally:
+        _leave(line)
+
+
+def _take(line: Line, commit: Commit) -> AlreadyTaken | None:
+    for key, operation in commit.taken:
+        line.run("unique_take", key, commit.no, operation, "pending", 0)
+        (row,) = line.run("unique_one", key)
+        if (row[4], row[1]) != (commit.no, operation):
+            return AlreadyTaken(shapes.unique(row))
+    for operation, state, seq in commit.decided:
+        if state is None:
+            line.run("unique_free", commit.no, operation)
+        else:
+            line.run("unique_decide", commit.no, operation, state, seq)
+    return None
 
 
 def commit_within(
@@ -87,6 +114,8 @@ def commit_within(
         made[:] = [rules.check_within(commit, within(partial(_run, line)))]
         answer = _apply(line, database, token, made[0], False)
         if answer.code == "done":
+            if (taken := _take(line, made[0])) is not None:
+                return taken
             line.run("commit")
         return committed(answer)
     finally:
@@ -150,6 +179,8 @@ def _adopt_content(line: Line, database: Database, no: int, given: Adoption) -> 
         line.run("adopt_submissions", root, no, kinds.submissions(rows))
     for effects in _chunks(given.effects()):
         line.run("adopt_effects", root, no, kinds.effects(effects))
+    for taken in given.uniques():
+        line.run("unique_take", taken.key, no, taken.operation, taken.state, taken.seq)
     for blob in given.blobs():
         rules.check_blob(blob)
         line.run("adopt_blobs", root, kinds.blobs((blob,)))

@@ -129,6 +129,29 @@ FROM unnest($3::perdure.submission[]) AS r;
 INSERT INTO perdure.effects (root, no, effect_key, seq, state)
 SELECT $1::text, $2::bigint, e.effect_key, e.seq, e.state FROM unnest($3::perdure.effect[]) AS e;
 
+-- name: unique_take
+-- An operation takes a key; one that another transaction is taking is waited for.
+INSERT INTO perdure.uniques (key, no, operation, state, seq) VALUES ($1::text, $2::bigint, $3::text, $4::text, $5::bigint)
+ON CONFLICT (key) DO NOTHING;
+
+-- name: unique_one
+-- Who took a key.
+SELECT u.key, u.operation, u.state, u.seq, u.no, s.session_id, s.status = 'deleted'
+FROM perdure.uniques AS u JOIN perdure.sessions AS s USING (no) WHERE u.key = $1::text;
+
+-- name: uniques
+-- What a session's operations took.
+SELECT u.key, u.operation, u.state, u.seq, u.no, s.session_id, s.status = 'deleted'
+FROM perdure.uniques AS u JOIN perdure.sessions AS s USING (no) WHERE u.no = $1::bigint ORDER BY u.operation, u.key;
+
+-- name: unique_decide
+-- What became of the operation that took it.
+UPDATE perdure.uniques SET state = $3::text, seq = $4::bigint WHERE no = $1::bigint AND operation = $2::text;
+
+-- name: unique_free
+-- It did not happen, and may.
+DELETE FROM perdure.uniques WHERE no = $1::bigint AND operation = $2::text;
+
 -- name: adopt_blobs
 -- Its content.
 SELECT perdure.keep($1::text, $2::perdure.blob[]);

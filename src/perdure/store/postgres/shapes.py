@@ -9,10 +9,10 @@ import msgspec
 
 from ...core import canonical
 from ...core.journal import Sealed
-from ..base import Catalogue, Commit, EffectRow, InboxRow, NewSession, OutsideBlob, Send, SessionRow, SessionStatus, StoredBlob
+from ..base import Catalogue, Commit, EffectRow, InboxRow, NewSession, OutsideBlob, Send, SessionRow, SessionStatus, StoredBlob, UniqueRow
 from .wire import BOOL, BYTEA, INT8, INT8S, TEXT, TEXTS, Shape, array, composite, escape, unescape
 
-__all__ = ["Shapes", "inbox", "labels", "listed", "session"]
+__all__ = ["Shapes", "inbox", "labels", "listed", "session", "unique"]
 
 _labels = msgspec.json.Decoder(dict[str, str])
 _session_columns = tuple(name for name in SessionRow.__struct_fields__ if name != "problem")
@@ -142,6 +142,11 @@ def _send(send: Send) -> tuple[Any, ...]:
         [_blob(blob) for blob in send.blobs] or None,
         None if send.create is None else _beginning(send.create, send.at),
     )
+
+
+def unique(row: tuple[Any, ...]) -> UniqueRow:
+    key, operation, state, seq, no, session_id, deleted = row
+    return UniqueRow(key=key, operation=operation, state=state, seq=seq, no=no, session_id=session_id, deleted=deleted)
 
 
 def labels(value: dict[str, str]) -> str:

@@ -35,8 +35,9 @@ from ..base import (
     SessionRow,
     Stale,
     StoredBlob,
+    UniqueRow,
 )
-from . import alone, reads
+from . import alone, reads, shapes
 from .address import parse
 from .database import Database
 from .lanes import Lanes
@@ -178,10 +179,11 @@ class PostgresStore:
     async def commit(self, commit: Commit) -> CommitAnswer:
         rules.check_commit(commit)
         database = self._writable()
-        if commit.within is None and not commit.redacted and not commit.erased:
+        if commit.within is None and not (commit.redacted or commit.erased or commit.taken or commit.decided):
             answer: CommitAnswer = await self._writer.put(commit)
             return answer
-        # Somebody else's statements, or a look through a whole tree: nobody else's commit waits for that.
+        # Somebody else's statements, a look through a whole tree, or a row that another session may want: nobody else's commit waits
+        # for that.
         token = _token()
         within, made = commit.within, list[Commit]()
         if within is None:
@@ -289,6 +291,12 @@ class PostgresStore:
 
     async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None, after: int = 0) -> list[EffectRow]:
         return await self._read(lambda line: reads.effects(line, no, key or b"", state, after))
+
+    async def unique(self, key: str) -> UniqueRow | None:
+        return await self._read(lambda line: next(map(shapes.unique, line.run("unique_one", key)), None))
+
+    async def uniques(self, no: int) -> list[UniqueRow]:
+        return await self._read(lambda line: [*map(shapes.unique, line.run("uniques", no))])
 
     async def sessions(self, query: SessionQuery) -> list[SessionRow]:
         return await self._read(lambda line: reads.sessions(line, query))

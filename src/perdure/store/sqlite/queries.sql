@@ -214,6 +214,32 @@ SELECT effect_key, seq, state FROM effects
 WHERE no = :no AND effect_key >= :low AND (:high IS NULL OR effect_key < :high) AND (:state IS NULL OR state = :state) AND seq > :after
 ORDER BY seq, effect_key;
 
+-- name: unique_one
+-- Who took a key.
+SELECT u.key, u.operation, u.state, u.seq, u.no, s.session_id, s.status = 'deleted'
+FROM uniques AS u JOIN sessions AS s USING (no) WHERE u.key = :key;
+
+-- name: uniques
+-- What a session's operations took.
+SELECT u.key, u.operation, u.state, u.seq, u.no, s.session_id, s.status = 'deleted'
+FROM uniques AS u JOIN sessions AS s USING (no) WHERE u.no = :no ORDER BY u.operation, u.key;
+
+-- name: unique_take
+-- An operation takes a key.
+INSERT INTO uniques (key, no, operation, state, seq) VALUES (:key, :no, :operation, :state, :seq) ON CONFLICT (key) DO NOTHING;
+
+-- name: unique_decide
+-- What became of the operation that took it.
+UPDATE uniques SET state = :state, seq = :seq WHERE no = :no AND operation = :operation;
+
+-- name: unique_free
+-- It did not happen, and may.
+DELETE FROM uniques WHERE no = :no AND operation = :operation;
+
+-- name: bury_uniques
+-- Nobody learns any more what became of it.
+UPDATE uniques SET state = 'uncertain' WHERE no = :no AND state = 'pending';
+
 -- name: blob_known
 -- Whether a tree holds a content.
 SELECT 1 FROM blobs WHERE root = :root AND digest = :digest;

@@ -16,7 +16,7 @@ from ...core.errors import StoreCorrupt
 from ...core.journal import GENESIS, Sealed
 from ...core.records import Pool
 from .. import rules
-from ..base import EffectRow, InboxRow, Loaded, News, Runner, SessionQuery, SessionRow, StoredBlob
+from ..base import EffectRow, InboxRow, Loaded, News, Runner, SessionQuery, SessionRow, StoredBlob, UniqueRow
 from ..pools import OwnersPool
 from . import rows
 from .database import Database, translate
@@ -151,6 +151,12 @@ class Reader:
     def effects(self, no: int, key: bytes, state: str | None, after: int) -> list[EffectRow]:
         values = {"no": no, "low": key, "high": rules.behind(key), "state": state, "after": after}
         return [EffectRow(effect_key=found, seq=seq, state=stored) for found, seq, stored in self._rows("effects", values)]
+
+    def unique(self, key: str) -> UniqueRow | None:
+        return next((rows.unique(row) for row in self._rows("unique_one", {"key": key})), None)
+
+    def uniques(self, no: int) -> list[UniqueRow]:
+        return [rows.unique(row) for row in self._rows("uniques", {"no": no})]
 
     def sessions(self, query: SessionQuery) -> list[SessionRow]:
         updated, no = query.before or (LAST, LAST)

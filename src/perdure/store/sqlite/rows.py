@@ -8,10 +8,10 @@ import msgspec
 
 from ...core import canonical
 from ...core.records import Amounts, Limits, Pool
-from ..base import InboxRow, SessionRow
+from ..base import InboxRow, SessionRow, UniqueRow
 from ..pools import Share
 
-__all__ = ["broken", "holds_labels", "holds_words", "inbox", "labels", "listed", "names", "pool", "session", "share"]
+__all__ = ["broken", "holds_labels", "holds_words", "inbox", "labels", "listed", "names", "pool", "session", "share", "unique"]
 
 _labels = msgspec.json.Decoder(dict[str, str])
 _names = msgspec.json.Decoder(list[str])
@@ -59,6 +59,11 @@ def labels(value: dict[str, str]) -> str:
 def names(value: Any) -> str:
     """A list for ``json_each``."""
     return canonical.encode(list(value)).decode()
+
+
+def unique(row: Any) -> UniqueRow:
+    key, operation, state, seq, no, session_id, deleted = row
+    return UniqueRow(key=key, operation=operation, state=state, seq=seq, no=no, session_id=session_id, deleted=bool(deleted))
 
 
 def inbox(row: Any) -> InboxRow:

@@ -106,6 +106,17 @@ CREATE TABLE effects (
     PRIMARY KEY (no, effect_key, seq)
 ) WITHOUT ROWID;
 
+-- What only one operation of the whole store may do, and which one took it. The rows of deleted sessions stay.
+CREATE TABLE uniques (
+    key TEXT PRIMARY KEY,
+    no INTEGER NOT NULL,
+    operation TEXT NOT NULL,
+    state TEXT NOT NULL,
+    seq INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE INDEX uniques_of ON uniques (no, operation);
+
 -- Content by digest, once for a tree of sessions; without data it stands outside of the database.
 CREATE TABLE blobs (
     id INTEGER PRIMARY KEY,

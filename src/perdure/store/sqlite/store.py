@@ -36,6 +36,7 @@ from ..base import (
     SessionRow,
     Stale,
     StoredBlob,
+    UniqueRow,
 )
 from ..pools import OwnersPool
 from .database import Database
@@ -233,6 +234,14 @@ class SQLiteStore:
     async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None, after: int = 0) -> list[EffectRow]:
         reader = self._reading()
         return await reader.run(reader.effects, no, key or b"", state, after)
+
+    async def unique(self, key: str) -> UniqueRow | None:
+        reader = self._reading()
+        return await reader.run(reader.unique, key)
+
+    async def uniques(self, no: int) -> list[UniqueRow]:
+        reader = self._reading()
+        return await reader.run(reader.uniques, no)
 
     async def sessions(self, query: SessionQuery) -> list[SessionRow]:
         reader = self._reading()

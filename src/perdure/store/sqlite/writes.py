@@ -18,6 +18,7 @@ from ..base import (
     PENDING_LIMIT,
     Adopted,
     Adoption,
+    AlreadyTaken,
     AlreadyThere,
     Catalogue,
     Commit,
@@ -247,10 +248,16 @@ class CommitWrite(Write):
             known = tx.one("inbox_one", {"no": no, "submission_id": row.submission_id})
             if known is not None:
                 return AlreadyThere(rows.inbox(known))
+        for key, operation in commit.taken:
+            row = tx.one("unique_one", {"key": key})
+            if row is not None and (row[4], row[1]) != (no, operation):
+                return AlreadyTaken(rows.unique(row))
         if commit.within is not None:
             commit = self._made = self._make(tx, commit.within)
         halts = commit.catalogue is not None and commit.catalogue.status == "halted"
         if (commit.draws or halts) and (short := tx.draw(no, commit.draws, releases=halts)) is not None:
+            # What a user's function did in here goes with the rest.
+            tx.run("member_undo")
             return short
         after = rules.after_commit(commit, head)
         self._write(tx, commit, head, after)
@@ -300,6 +307,15 @@ class CommitWrite(Write):
             tx.run("blob_erase", {"root": head.root, "digest": digest})
         for effect in commit.effects:
             tx.must("effect_put", {"no": no, "effect_key": effect.effect_key, "seq": effect.seq, "state": effect.state})
+        for key, operation in commit.taken:
+            tx.run("unique_take", {"key": key, "no": no, "operation": operation, "state": "pending", "seq": 0})
+            if tx.one("unique_one", {"key": key}) is None:
+                raise StoreBroken("the database left out a row of 'unique_take'", hint="look for a trigger that ignores rows")
+        for operation, state, seq in commit.decided:
+            if state is None:
+                tx.run("unique_free", {"no": no, "operation": operation})
+            else:
+                tx.run("unique_decide", {"no": no, "operation": operation, "state": state, "seq": seq})
         if commit.catalogue is not None:
             tx.list(no, commit.catalogue, commit.at)
 
@@ -444,6 +460,8 @@ class AdoptWrite(Write):
             tx.must("inbox_add", {**msgspec.structs.asdict(submission), "no": no})
         for effect in given.effects():
             tx.must("effect_put", {"no": no, "effect_key": effect.effect_key, "seq": effect.seq, "state": effect.state})
+        for taken in given.uniques():
+            tx.run("unique_take", {**msgspec.structs.asdict(taken), "no": no})
         for blob in given.blobs():
             rules.check_blob(blob)
             tx.keep(given.row.root, (blob,))
@@ -645,6 +663,7 @@ class Delete(Write):
         tx.run("bury_effects", kept)
         tx.run("bury_cursors", values)
         tx.draw(self.no, (), releases=True)
+        tx.run("bury_uniques", values)
         for digest in self.erased:
             tx.run("blob_erase", {"root": head.root, "digest": digest})
         tx.run("bury_blobs", {"root": head.root})

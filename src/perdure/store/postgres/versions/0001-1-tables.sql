@@ -94,6 +94,17 @@ CREATE TABLE perdure.effects (
     PRIMARY KEY (root, no, effect_key, seq)
 );
 
+-- What only one operation of the whole store may do, and which one took it. The rows of deleted sessions stay.
+CREATE TABLE perdure.uniques (
+    key text COLLATE "C" PRIMARY KEY,
+    no bigint NOT NULL,
+    operation text COLLATE "C" NOT NULL,
+    state text NOT NULL,
+    seq bigint NOT NULL
+);
+
+CREATE INDEX uniques_of ON perdure.uniques (no, operation);
+
 -- Content by digest, once for a tree of sessions; without data it stands outside of the database.
 CREATE TABLE perdure.blobs (
     root text COLLATE "C" NOT NULL,

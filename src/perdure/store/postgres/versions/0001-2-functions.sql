@@ -695,6 +695,7 @@ BEGIN
     WHERE i.root = s.root AND i.no = its_no AND (i.body IS NOT NULL OR i.consumed_seq IS NULL);
     DELETE FROM perdure.effects AS e WHERE e.root = s.root AND e.no = its_no AND e.seq > keep AND e.seq <> ALL (receipts);
     DELETE FROM perdure.cursors AS k WHERE k.root = s.root AND k.no = its_no;
+    UPDATE perdure.uniques AS u SET state = 'uncertain' WHERE u.no = its_no AND u.state = 'pending';
     PERFORM perdure.erase(s.root, erased);
     DELETE FROM perdure.blobs AS b
     WHERE b.root = s.root AND NOT EXISTS (SELECT FROM perdure.sessions AS t WHERE t.root = s.root AND t.status <> 'deleted');
