@@ -2,8 +2,10 @@
 
 from .agent import Agent
 from .agent.compaction import Compaction
+from .agent.identity import versioned
 from .agent.memory import Memory, SessionMemory
 from .agent.middleware import Continue, HookContext, Middleware, Reject, Replace, Rewrite, State, Stop
+from .agent.output import OutputContext
 from .core.checkpoint import Checkpoint, Grant, Operation, Turn
 from .core.commands import Deliver
 from .core.entries import (
@@ -80,6 +82,7 @@ from .core.errors import (
     NewerRules,
     NotCanonical,
     NothingChanged,
+    OutputInvalid,
     PerdureError,
     ProviderError,
     ProviderRefused,
@@ -121,7 +124,7 @@ from .core.messages import Blob, Message, Part, Quote, Reasoning, RedactedPart, 
 from .core.model_calls import ModelCall
 from .core.records import Amounts, Decision, EffectClass, Failure, Identity, Limits, Reached, ToolPolicy
 from .core.usage import Cost, Spending, Totals, Usage, usd
-from .models.base import Delta, Model, ModelOutput, ModelRequest, ModelSettings, ReasoningDelta, TextDelta, ToolSpec
+from .models.base import Delta, Model, ModelOutput, ModelRequest, ModelSettings, OutputSpec, ReasoningDelta, TextDelta, ToolSpec
 from .models.prices import Price, Prices
 from .models.router import Router
 from .models.scripted import FunctionModel, Reply, ScriptedModel
@@ -148,6 +151,7 @@ from .runtime.sessions import Sessions
 from .runtime.transcripts import Edit, Hunk, Revision, Revisions
 from .store.base import Store
 from .store.blobs import BlobStore, DirectoryBlobs
+from .tools.asking import ask_user
 from .tools.context import ToolContext
 from .tools.policy import Allow, ApprovalCall, Ask, Deny
 from .tools.tool import Done, NotDone, Tool, ToolError, Unknown, tool
@@ -256,6 +260,9 @@ __all__ = [
     "OperationEnded",
     "OperationPlanned",
     "OperationStarted",
+    "OutputContext",
+    "OutputInvalid",
+    "OutputSpec",
     "Page",
     "Part",
     "PerdureError",
@@ -367,10 +374,12 @@ __all__ = [
     "Usage",
     "UsageError",
     "Written",
+    "ask_user",
     "audio",
     "file",
     "image",
     "open",
     "tool",
     "usd",
+    "versioned",
 ]

@@ -90,6 +90,8 @@ def test_a_description_is_plain_data_that_comes_back_from_json_as_it_was() -> No
         "exclusive": False,
         "resumable": False,
         "unique": None,
+        "version": None,
+        "directory": None,
     }
 
 
@@ -249,4 +251,6 @@ def test_a_turn_of_another_agent_or_with_another_promised_output_stops() -> None
     old, new = describe(an_agent()), describe(Agent("sales"))
 
     assert compatible(old, new, open_tools=set()) == ('the turn belongs to the agent "support", not to "sales"',)
-    assert compatible(old | {"output": {"type": "object"}}, old, open_tools=set()) == ("the output type that the turn promised changed",)
+    promised = old | {"output": {"schema": {"type": "object"}, "validators": []}}
+    assert compatible(promised, old, open_tools=set()) == ("the output type that the turn promised changed",)
+    assert compatible(promised | {"output": promised["output"] | {"validators": ["m:f"]}}, promised, open_tools=set()) == ()

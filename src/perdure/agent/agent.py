@@ -13,7 +13,8 @@ import msgspec
 from ..core import canonical
 from ..core.context import ARCHIVE_LEAST, READ_RESULT
 from ..core.errors import DuplicateTool, InvalidAgent, InvalidTool, NotCanonical
-from ..core.records import Hold, Limits
+from ..core.finishing import FINISH
+from ..core.records import Finishing, Hold, Limits
 from ..models.base import Model, ModelSettings, ToolSpec
 from ..models.router import Router
 from ..tools.policy import Approve, Policy
@@ -22,11 +23,16 @@ from .compaction import Compaction
 from .limits import wrong_limit
 from .memory import Memory, SessionMemory, check_memory, with_memory
 from .middleware import Middleware, check_middleware
+from .output import Output, Validator, check_validators
 
-__all__ = ["Agent", "OnChange", "OnRestart"]
+__all__ = ["REPAIRS_LIMIT", "Agent", "OnChange", "OnRestart", "OnSilence"]
 
 OnRestart: TypeAlias = Literal["continue", "stop"]
 OnChange: TypeAlias = Literal["compatible", "same", "any"]
+OnSilence: TypeAlias = Literal["end", "go_on"]
+
+REPAIRS_LIMIT = 10
+"""How often an answer may be corrected at most."""
 
 _NAME_LIMIT = 128
 """Characters of an agent's name."""
@@ -50,6 +56,14 @@ class Agent:
     ``compaction`` says when notes take the place of a conversation's beginning; None is never. ``memory`` is what later turns are told of
     the session (`SessionMemory`), or a `Memory` of the host's own.
 
+    ``output_type`` is what an answer without calls is read as: a pydantic model, a dataclass, a TypedDict, or any other type that pydantic
+    can read from JSON; None is text. ``output_validators`` are functions, sync or async, of the output, or of an `OutputContext` and the
+    output: one returns None, or says what is wrong by returning a text or raising ``ValueError``. They run between commits, and again after
+    a crash. An answer that is not right may be corrected ``repairs`` times; then the turn fails with ``output_invalid``, and keeps it.
+    ``finish`` is what ends a turn: an ``answer`` without calls; the built-in ``tool`` *finish* alone, whose arguments are the output; or
+    that tool, and an answer without calls will ``ask`` the user, for ``answer_timeout`` seconds (None is for ever). What they say is a
+    message, and the turn goes on; their silence means to ``end`` the turn, or to ``go_on``, by ``on_silence``.
+
     Raises `InvalidAgent`, `InvalidTool` or `DuplicateTool`.
     """
 
@@ -69,6 +83,12 @@ class Agent:
     compaction: Compaction | None = Compaction()  # noqa: RUF009 - immutable
     memory: SessionMemory | Memory | None = None
     handoffs: Sequence[Agent | str] = ()
+    output_type: Any = None
+    output_validators: Sequence[Validator] = ()
+    repairs: int = 1
+    finish: Finishing = "answer"
+    answer_timeout: float | None = None
+    on_silence: OnSilence = "end"
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -79,6 +99,12 @@ class Agent:
         given = check_middleware(self.name, self.middleware)
         object.__setattr__(self, "middleware", check_middleware(self.name, with_memory(given, self.memory)))
         self.toolset, self.prompt, self.team  # noqa: B018 - what middleware adds is read once, here; names mean one agent each
+        object.__setattr__(self, "output_validators", check_validators(self.name, self.output_validators))
+        object.__setattr__(self, "finish", _one_of(self.name, "finish", self.finish, Finishing))
+        _check_repairs(self.name, self.repairs)
+        self.output  # noqa: B018 - checks output_type=
+        if self.finish != "answer" and FINISH in self._by_name:
+            raise DuplicateTool(f"the agent {self.name!r} has a tool named {FINISH!r}, which finish= brings along", hint="rename it")
         self.policy  # noqa: B018 - checks approve=
         _check_limits(self.name, "limits", self.limits)
         if self.session_limits is not None:
@@ -87,16 +113,12 @@ class Agent:
         if self.compaction is not None and not isinstance(self.compaction, Compaction):
             raise InvalidAgent(f"the compaction of the agent {self.name!r} must be Compaction(…) or None")
         _check_archive(self.name, self.archive, self._by_name)
-        for option, value, allowed in (("on_restart", self.on_restart, OnRestart), ("on_change", self.on_change, OnChange)):
-            if value not in get_args(allowed):
-                raise InvalidAgent(
-                    f"{option}={value!r} of the agent {self.name!r} is unknown", hint=f"one of {', '.join(get_args(allowed))}"
-                )
-        if self.approval_timeout is not None and not is_seconds(self.approval_timeout):
-            raise InvalidAgent(
-                f"the approval_timeout of the agent {self.name!r} is {self.approval_timeout!r}",
-                hint="seconds, more than 0; None is for ever",
-            )
+        for option, allowed in (("on_restart", OnRestart), ("on_change", OnChange), ("on_silence", OnSilence)):
+            _one_of(self.name, option, getattr(self, option), allowed)
+        for option in ("approval_timeout", "answer_timeout"):
+            seconds = getattr(self, option)
+            if seconds is not None and not is_seconds(seconds):
+                raise InvalidAgent(f"the {option} of the agent {self.name!r} is {seconds!r}", hint="seconds, more than 0; None is for ever")
 
     def __repr__(self) -> str:
         return f"Agent({self.name!r}, tools=[{', '.join(self._by_name)}])"
@@ -168,7 +190,22 @@ class Agent:
         """The moments at which its middleware has a say before a turn goes on."""
         have = {hook for item in self.middleware for hook in item.hooks()}
         every: tuple[tuple[str, Hold], ...] = (("after_tool", "results"), ("turn_end", "end"))
-        return tuple(hold for hook, hold in every if hook in have)
+        checked: tuple[Hold, ...] = ("output",) if self.checks_answers else ()
+        return tuple(hold for hook, hold in every[:1] if hook in have) + checked + tuple(hold for hook, hold in every[1:] if hook in have)
+
+    @cached_property
+    def output(self) -> Output:
+        """What its output is read as."""
+        return Output(self.name, self.output_type)
+
+    def ends(self, name: str) -> bool:
+        """Whether a call of that name ends a turn; nobody can withhold that, or the turn would never end."""
+        return name == FINISH and self.finish != "answer"
+
+    @property
+    def checks_answers(self) -> bool:
+        """Whether an answer waits until it is known to be what it has to be."""
+        return self.finish == "answer" and (self.output.spec is not None or bool(self.output_validators))
 
     @cached_property
     def prompt(self) -> str:
@@ -184,12 +221,15 @@ class Agent:
     @cached_property
     def _offered(self) -> dict[str, Tool]:
         """Its own tools, and those that come with what it asks for."""
-        if self.archive is None or not self.toolset:
-            return self._by_name
-        # It is made with pydantic, which is imported on first use.
-        from ..tools.results import read_result_tool
+        offered = dict(self._by_name)
+        if self.archive is not None and self.toolset:
+            # It is made with pydantic, which is imported on first use.
+            from ..tools.results import read_result_tool
 
-        return {**self._by_name, READ_RESULT: read_result_tool()}
+            offered[READ_RESULT] = read_result_tool()
+        if self.finish != "answer":
+            offered[FINISH] = self.output.tool()
+        return offered
 
     @cached_property
     def _by_name(self) -> dict[str, Tool]:
@@ -198,6 +238,19 @@ class Agent:
     def replace(self, **changes: Any) -> Agent:
         """The same agent with some fields changed, checked again."""
         return dataclasses.replace(self, **changes)
+
+
+def _one_of(name: str, option: str, value: object, allowed: Any) -> Any:
+    """The very object that the word is in this program: msgspec omits a default only then, and stored bytes must not depend on it."""
+    for known in get_args(allowed):
+        if value == known:
+            return known
+    raise InvalidAgent(f"{option}={value!r:.200} of the agent {name!r} is unknown", hint=f"one of {', '.join(get_args(allowed))}")
+
+
+def _check_repairs(name: str, repairs: object) -> None:
+    if isinstance(repairs, bool) or not isinstance(repairs, int) or not 0 <= repairs <= REPAIRS_LIMIT:
+        raise InvalidAgent(f"repairs={repairs!r:.200} of the agent {name!r} is no number of repairs", hint=f"0 to {REPAIRS_LIMIT}")
 
 
 def _check_name(name: object) -> None:

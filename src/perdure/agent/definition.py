@@ -1,13 +1,13 @@
 """An agent's definition as plain data: whether it is the same, what differs, and whether an unfinished turn can go on under it.
 
 What a model is shown and what decides about calls belongs to it. ``on_restart`` and ``on_change`` don't: they say how to treat a turn
-that is resumed. Nor does where a tool's function lives: its name is what the journal knows.
+that is resumed. Nor does where a tool's function lives: its name is what the journal knows, and a version if it was given one. Nor do
+credentials: of a model only its route's name is here.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Iterable, Set
 from typing import Any
 
 import msgspec
@@ -19,6 +19,8 @@ from ..models.router import Router
 from ..tools.tool import ArgumentsInvalid, Tool
 from .agent import Agent
 from .compaction import Compaction
+from .identity import identity_of, version_of
+from .middleware import Middleware
 
 __all__ = ["compatible", "describe", "difference", "fingerprint"]
 
@@ -26,18 +28,8 @@ _FORMAT = 1
 """Goes up when `describe` says the same thing in another way."""
 
 _TOOL_FACTS = (
-    "effect",
-    "key",
-    "reconcile",
-    "on_uncertain",
-    "guard",
-    "timeout",
-    "exclusive",
-    "resumable",
-    "unique",
-    "calls",
-    "agent",
-    "background",
+    *("version", "directory", "effect", "key", "reconcile", "on_uncertain", "guard", "timeout", "exclusive"),
+    *("resumable", "unique", "calls", "agent", "background"),
 )
 
 
@@ -51,18 +43,19 @@ def describe(agent: Agent) -> dict[str, Any]:
         "name": agent.name,
         "instructions": canonical.digest(agent.prompt.encode()),
         "model": _route(agent),
-        "output": None,
+        "output": _output(agent),
+        "finish": _finish(agent),
         "tools": [_describe_tool(tool) for tool in agent.toolset],
         "approve": {
             "rules": dict(agent.policy.rules),
-            "function": None if agent.policy.function is None else _identity(agent.policy.function),
+            "function": None if agent.policy.function is None else identity_of(agent.policy.function),
             "timeout": agent.approval_timeout,
         },
         "limits": _limits(agent.limits) | {"steps": agent.limits.steps or STEPS},
         "session_limits": {} if agent.session_limits is None else _limits(agent.session_limits),
         "settings": msgspec.to_builtins(agent.settings),
         "archive": agent.archive,
-        "middleware": [{"name": item.name, "hooks": [*item.hooks()], "commands": sorted(item.commands)} for item in agent.middleware],
+        "middleware": [_describe_middleware(item) for item in agent.middleware],
         "compaction": None if agent.compaction is None else _compaction(agent.compaction),
         "memory": None if agent.session_memory is None else agent.session_memory.describe(),
     }
@@ -80,9 +73,8 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> tuple[str, ...]:
     ]
     if _differs(old, new, "archive"):
         sentences.append(f"the limit of results that are shown whole changed from {_shown(old, 'archive')} to {_shown(new, 'archive')}")
-    sentences += [
-        f"the {what} changed" for fact, what in (("instructions", "instructions"), ("output", "output type")) if _differs(old, new, fact)
-    ]
+    sentences += [f"the {what} changed" for fact, what in (("instructions", "instructions"),) if _differs(old, new, fact)]
+    sentences += _output_differs(old.get("output") or {}, new.get("output") or {})
     sentences += _tools_differ(old, new)
     sentences += _approval_differs(old.get("approve") or {}, new.get("approve") or {})
     for fact, what in (
@@ -91,6 +83,7 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> tuple[str, ...]:
         ("settings", "setting"),
         ("compaction", "compaction's"),
         ("memory", "memory's"),
+        ("finish", "turn's"),
     ):
         sentences += _facts_differ(f"the {what} ", old.get(fact) or {}, new.get(fact) or {})
     sentences += _middleware_differs(old.get("middleware") or [], new.get("middleware") or [])
@@ -114,7 +107,8 @@ def compatible(
     reasons = []
     if _differs(old, new, "name"):
         reasons.append(f"the turn belongs to the agent {_shown(old, 'name')}, not to {_shown(new, 'name')}")
-    if old.get("output") is not None and _differs(old, new, "output"):
+    promised, now = old.get("output") or {}, new.get("output") or {}
+    if promised.get("schema") is not None and _differs(promised, now, "schema"):
         reasons.append("the output type that the turn promised changed")
     names = {tool["name"] for tool in new.get("tools", ())}
     reasons += [f"the tool {name!r} was removed, and a call of it is open" for name in sorted(open_tools - names)]
@@ -133,13 +127,15 @@ def _describe_tool(tool: Tool) -> dict[str, Any]:
         "parameters": tool.parameters,
         "effect": tool.effect,
         "key": None if tool.key is None else list(tool.key),
-        "reconcile": None if tool.reconcile is None else _identity(tool.reconcile),
+        "reconcile": None if tool.reconcile is None else identity_of(tool.reconcile),
         "on_uncertain": tool.on_uncertain,
         "guard": tool.guard,
         "timeout": tool.timeout,
         "exclusive": tool.exclusive,
         "resumable": tool.resumable,
         "unique": None if tool.unique is None else tool.unique.template,
+        "version": version_of(tool.function) or None,
+        "directory": tool.within or None,
     } | _delegation(tool)
 
 
@@ -147,6 +143,28 @@ def _delegation(tool: Tool) -> dict[str, Any]:
     """Who answers instead of a function; a tool that is one says nothing of it. Another agent's own definition is its sessions' matter."""
     given = tool.delegation
     return {} if given is None else {"calls": given.kind, "agent": given.name, "background": given.background}
+
+
+def _describe_middleware(item: Middleware) -> dict[str, Any]:
+    version = version_of(item) or None
+    return {"name": item.name, "hooks": [*item.hooks()], "commands": sorted(item.commands), "version": version}
+
+
+def _output(agent: Agent) -> dict[str, Any] | None:
+    """What the output has to be; the type's name is no part of that."""
+    if agent.output.schema is None and not agent.output_validators:
+        return None
+    return {"schema": agent.output.schema, "validators": [identity_of(item) for item in agent.output_validators]}
+
+
+def _finish(agent: Agent) -> dict[str, Any]:
+    asks = agent.finish == "ask"
+    return {
+        "ending": agent.finish,
+        "repairs": agent.repairs if agent.checks_answers else None,
+        "answer_timeout": agent.answer_timeout if asks else None,
+        "on_silence": agent.on_silence if asks else None,
+    }
 
 
 def _compaction(compaction: Compaction) -> dict[str, Any]:
@@ -166,14 +184,6 @@ def _route(agent: Agent) -> str:
     return agent.model if isinstance(agent.model, str) else agent.model.name
 
 
-def _identity(function: Callable[..., Any]) -> str:
-    """Where a callable is declared. Never its address or line: neither survives a restart or an edit elsewhere in the file."""
-    if isinstance(function, functools.partial):
-        return f"{_identity(function.func)}(…)"
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}:{named.__qualname__}"
-
-
 def _tools_differ(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     before = {tool["name"]: tool for tool in old.get("tools", ())}
     after = {tool["name"]: tool for tool in new.get("tools", ())}
@@ -186,27 +196,38 @@ def _tools_differ(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
         one, other = before[name], after[name]
         if _differs(one, other, "description"):
             sentences.append(f"the description of the tool {name!r} changed")
-        sentences += _parameters_differ(name, one.get("parameters") or {}, other.get("parameters") or {})
+        sentences += _schemas_differ(f"tool {name!r}", "parameter", one.get("parameters") or {}, other.get("parameters") or {})
         facts = [{fact: tool.get(fact) for fact in _TOOL_FACTS} for tool in (one, other)]
         sentences += _facts_differ(f"of the tool {name!r}, the ", *facts)
     return sentences
 
 
-def _parameters_differ(name: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+def _schemas_differ(whole: str, part: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     before, after = old.get("properties") or {}, new.get("properties") or {}
-    sentences = [f"the tool {name!r} lost the parameter {parameter!r}" for parameter in before if parameter not in after]
-    sentences += [f"the tool {name!r} gained the parameter {parameter!r}" for parameter in after if parameter not in before]
-    for parameter in before:
-        if parameter not in after:
+    sentences = [f"the {whole} lost the {part} {name!r}" for name in before if name not in after]
+    sentences += [f"the {whole} gained the {part} {name!r}" for name in after if name not in before]
+    for name in before:
+        if name not in after:
             continue
-        needed = [parameter in (schema.get("required") or ()) for schema in (old, new)]
+        needed = [name in (schema.get("required") or ()) for schema in (old, new)]
         if needed[0] != needed[1]:
-            sentences.append(f"the parameter {parameter!r} of the tool {name!r} became {'required' if needed[1] else 'optional'}")
-        elif before[parameter] != after[parameter]:
-            sentences.append(f"the parameter {parameter!r} of the tool {name!r} changed")
+            sentences.append(f"the {part} {name!r} of the {whole} became {'required' if needed[1] else 'optional'}")
+        elif before[name] != after[name]:
+            sentences.append(f"the {part} {name!r} of the {whole} changed")
     if not sentences and old != new:
-        sentences.append(f"a type that the tool {name!r} uses changed")
+        sentences.append(f"a type that the {whole} uses changed")
     return sentences
+
+
+def _output_differs(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    before, after = old.get("schema"), new.get("schema")
+    if (before is None) != (after is None):
+        return [f"the output {'is of a type now' if before is None else 'is text now'}"]
+    return _schemas_differ("output", "field", before or {}, after or {}) + (
+        ["the output validators changed" if old.get("validators") and new.get("validators") else "output validators came or went"]
+        if (old.get("validators") or []) != (new.get("validators") or [])
+        else []
+    )
 
 
 def _middleware_differs(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[str]:

@@ -38,6 +38,12 @@ def commands_for(session_id: str, request: Request, db: str) -> list[tuple[str, 
     def answer(decision: str) -> str:
         return command(db, "answer", session_id, request.request_id, decision)
 
+    if request.kind == "answer":
+        return [
+            (f"{answer('reply')} --text '…'", "this is the answer"),
+            (answer("deny"), "there is no answer" + ("; the turn ends" if not request.name else "; the model goes on without")),
+            (answer("abort"), "stop the turn"),
+        ]
     if request.kind == "uncertain":
         return [
             (f"{answer('settle')} --result '…'", "it happened, and this is what it returned (JSON)"),
@@ -57,6 +63,12 @@ def commands_for(session_id: str, request: Request, db: str) -> list[tuple[str, 
 
 def explain(write: Callable[..., None], request: Request) -> None:
     """What is asked, with everything that a decision depends on."""
+    if request.kind == "answer":
+        write(("? ", "yellow"), (request.question or "the model asks for an answer", "bold"))
+        if request.deadline:
+            then = "it goes on" if request.default == "reply" else "it goes on without" if request.name else "the turn ends"
+            write("  ", (f"until {moment(request.deadline)}; then: {then}", "dim"))
+        return
     if request.kind == "uncertain":
         write(("? ", "yellow"), (request.name, "bold"), " was interrupted, and nobody knows whether it took effect:")
     elif getattr(request.entry, "match", None) is not None:
@@ -90,6 +102,8 @@ def how_to_answer(screen: Screen, session_id: str, request: Request, db: str) ->
 async def ask(screen: Screen, keyboard: Lines, request: Request, misfit: Misfit) -> Decided | None:
     """Ask on the terminal until the answer can be used; ``misfit`` says what is wrong with edited arguments. None: nobody is there."""
     explain(screen.advice, request)
+    if request.kind == "answer":
+        return await _reply(screen, keyboard)
     uncertain = request.kind == "uncertain"
     approving = "[a]pprove  [g]rant for the session  [d]eny  [e]dit  a[b]ort"
     keys = "[s]ettle  [f]ailed  [r]etry  [l]eave unknown  a[b]ort" if uncertain else approving
@@ -102,6 +116,24 @@ async def ask(screen: Screen, keyboard: Lines, request: Request, misfit: Misfit)
         decided = await (_uncertain(screen, keyboard, word) if uncertain else _approval(screen, keyboard, request, word, misfit))
         if decided is not None:
             return decided
+
+
+async def _reply(screen: Screen, keyboard: Lines) -> Decided | None:
+    """What the person says is the answer, but for two words that are none."""
+    while True:
+        line = await keyboard.line("your answer (/none: no answer  /abort: stop the turn) > ")
+        if line is None:
+            screen.text("\n")
+            return None
+        match line.strip():
+            case "":
+                continue
+            case "/none":
+                return Decided("deny", {})
+            case "/abort":
+                return Decided("abort", {})
+            case text:
+                return Decided("reply", {"result": text})
 
 
 async def _approval(screen: Screen, keyboard: Lines, request: Request, word: str, misfit: Misfit) -> Decided | None:

@@ -12,7 +12,7 @@ from ..runtime.requests import Request
 from .exits import OK
 from .hints import command
 from .live import decided
-from .opening import opened
+from .opening import opened, read_text
 from .sending import confirm
 
 __all__ = ["answer", "approve", "deny", "json_argument"]
@@ -38,10 +38,12 @@ def _edited(text: str | None) -> dict[str, Any] | None:
 
 def answer(arguments: argparse.Namespace) -> int:
     """Close an open request, in any way there is."""
+    if arguments.text is not None and (arguments.decision != "reply" or arguments.result is not None):
+        raise UsageError("--text is what the user answers", hint="it goes with the decision to reply")
     options = {
         "arguments": _edited(arguments.arguments),
         "reason": arguments.reason,
-        "result": json_argument(arguments.result, "--result"),
+        "result": json_argument(arguments.result, "--result") if arguments.text is None else read_text(arguments.text),
         "is_error": arguments.error,
     }
     return asyncio.run(_answer(arguments, arguments.request, arguments.decision, options))
@@ -66,7 +68,7 @@ async def _answer(arguments: argparse.Namespace, request_id: str | None, decisio
         request = next((item for item in requests if item.request_id == request_id), None)
         sent = await runtime.sessions.answer(session_id, request_id, decision, actor=arguments.actor, **options)
         words = decided(decision, request is not None and request.kind == "uncertain")
-        name = f"{request.name} " if request is not None else ""
+        name = f"{request.name or 'the question'} " if request is not None else ""
         await confirm(runtime, arguments, sent, f"{name}{words}: {request_id}", request=request_id, decision=decision)
     return OK
 

@@ -47,6 +47,7 @@ DECIDED = {
     "abort": "aborted",
     "settle": "settled",
     "retry": "to be tried again",
+    "reply": "answered",
 }
 
 MARKS = {
@@ -253,7 +254,12 @@ class Progress:
 
     def _started(self, event: OperationStarted) -> None:
         plan = event.plan or self._plans.get(event.operation)
-        names = {"model": "model", "compaction": "compacting the conversation", "memory": "looking for what to remember"}
+        names = {
+            "model": "model",
+            "compaction": "compacting the conversation",
+            "memory": "looking for what to remember",
+            "repair": "correcting the answer",
+        }
         name = "model" if plan is None else names.get(plan.kind, plan.name)
         if plan is not None:
             self._plans[event.operation] = plan

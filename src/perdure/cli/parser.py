@@ -56,6 +56,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     verify.add_argument("session", nargs="?", metavar="SESSION", type=_named, help="only this one")
     verify.add_argument("--head", action="store_true", help="print the value to keep elsewhere, to notice later what was cut off")
     verify.add_argument("--expect", metavar="HEAD", help="a value that --head printed for this session before")
+    check = command("check", "check:run", "Before a deploy: which unfinished sessions the new code would refuse, and why.", json=True)
+    check.add_argument(
+        "--agents", nargs="+", action="extend", required=True, metavar="WHERE", help="module, module:agent or module:registry"
+    )
+    check.add_argument("--known", action="store_true", help="leave sessions of other agents out")
     demo = command("demo", "demo:run", "See an agent being killed a dozen times, and losing nothing.", store=False)
     demo.add_argument("rest", nargs=argparse.REMAINDER, metavar="…", help="see perdure demo --help")
     if list(argv[:1]) == ["demo"]:
@@ -254,13 +259,14 @@ def _deciding(command: Any) -> None:
     answer.add_argument(
         "decision",
         metavar="DECISION",
-        choices=("approve", "grant", "deny", "abort", "settle", "retry"),
+        choices=("approve", "grant", "deny", "abort", "settle", "retry", "reply"),
         help="may it run: approve, grant (this very call, for the whole session), deny, abort; "
-        "what became of it: settle, retry, deny (leave it unknown), abort",
+        "what became of it: settle, retry, deny (leave it unknown), abort; what the user is asked: reply, deny (no answer), abort",
     )
     answer.add_argument("--arguments", metavar="JSON", help="approve the call with these instead: one JSON object with all of them")
     answer.add_argument("--reason", default="", metavar="TEXT", help="the model reads it")
     answer.add_argument("--result", metavar="JSON", help="settle: what the call returned")
+    answer.add_argument("--text", metavar="TEXT", help="reply: what the user says; - reads it from stdin")
     answer.add_argument("--error", action="store_true", help="settle: the call failed, and --result says how")
 
     approve = command("approve", "decide:approve", "Let a call run.", json=True)

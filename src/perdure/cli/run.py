@@ -80,8 +80,8 @@ async def _run(arguments: argparse.Namespace, agent: Agent, content: Input) -> i
         return WAITING
     if arguments.json:
         screen.json(as_data(result))
-    elif result.ok and result.output and (stored or not screen.live):
-        screen.line(result.output)
+    elif result.ok and result.text and (stored or result.call or not screen.live):
+        screen.line(result.text)
     if stored and not result.ok:
         screen.advice((f"{result.status}: {_why(result)}", "red" if result.status == "failed" else "yellow"))
     if not arguments.session and not arguments.submission:

@@ -154,6 +154,8 @@ def _operation(screen: Screen, item: dict[str, Any]) -> None:
             name = f"notes by model {item.get('model') or item['name']}"
         case "memory":
             name = f"what to remember, by model {item.get('model') or item['name']}"
+        case "repair":
+            name = f"answer corrected by model {item.get('model') or item['name']}"
         case _:
             name = f"model {item.get('model') or item['name']}"
     facts = [item["operation"]]
@@ -178,6 +180,8 @@ def _operation(screen: Screen, item: dict[str, Any]) -> None:
         screen.line((f"attempt {attempt['attempt']}  {moment(attempt['started'])}  {took}  {attempt['status']}{why}", "dim"), indent=6)
     if len(attempts) <= 1 and item.get("failure") and item["result"] is None:
         screen.line((item["failure"].get("message") or item["failure"]["code"], "red"), indent=6)
+    if item.get("candidate"):
+        screen.line(("not accepted: ", "yellow"), short(_text(item["candidate"]), 400), indent=6)
     if item.get("unfinished"):
         screen.line(("unfinished: ", "yellow"), short(item["unfinished"], 400), indent=6)
     if item["result"] is not None:
@@ -185,8 +189,10 @@ def _operation(screen: Screen, item: dict[str, Any]) -> None:
 
 
 def _request(screen: Screen, item: dict[str, Any]) -> None:
-    asked = "may it run?" if item["kind"] == "approval" else "what became of it?"
-    screen.line(("? ", "yellow"), f"{item['name']}: {asked}", (f"  request {item['request_id']}", "dim"), indent=2)
+    asked = {"approval": "may it run?", "answer": "the user is asked"}.get(item["kind"], "what became of it?")
+    screen.line(
+        ("? ", "yellow"), f"{item['name']}: {asked}" if item["name"] else asked, (f"  request {item['request_id']}", "dim"), indent=2
+    )
     if item["match"]:
         screen.line((f"it may repeat {item['match']['operation']} ({item['match']['state']})", "yellow"), indent=6)
     if item["closed"] is None:
@@ -305,6 +311,7 @@ _SHOW = {
     "tool": _operation,
     "compaction": _operation,
     "memory": _operation,
+    "repair": _operation,
     "request": _request,
     "recovered": _recovered,
     "settled": _settled,

@@ -35,7 +35,7 @@ from ..core.entries import (
     TurnStarted,
 )
 from ..core.messages import REDACTED, Part, RedactedPart, StoredPart, ToolCall, ToolCallResponse, decode_part, is_private
-from ..core.records import Plan
+from ..core.records import MODEL_KINDS, Plan
 from .text import plain
 
 __all__ = ["Timeline"]
@@ -88,6 +88,8 @@ class Timeline:
             case OperationStarted():
                 item = self._operations.get(entry.operation) or self._operation(entry.operation, entry.plan or Plan(kind="tool"), entry)
                 item["status"] = "started"
+                if entry.request is not None and entry.request.candidate:
+                    item["candidate"] = self._receipts.pop(entry.request.candidate, item.get("candidate"))
                 item["attempts"].append(
                     {"attempt": entry.attempt, "started": entry.at, "ended": None, "status": "started", "failure": None}
                 )
@@ -180,7 +182,7 @@ class Timeline:
             entry,
             operation=identity,
             name=plan.name,
-            effect=plan.effect if plan.kind != "model" else None,
+            effect=plan.effect if plan.kind not in MODEL_KINDS else None,
             arguments=None if call is None else call.arguments,
             status="planned",
             attempts=[],
@@ -208,7 +210,7 @@ class Timeline:
         elif item["type"] == "memory":
             item["usage"] = plain(entry.usage)
             item["model"] = entry.model
-        elif item["type"] == "model":
+        elif item["type"] in ("model", "repair"):
             self._calls |= _calls_in(parts)
             self._receipts[entry.seq] = [_shown(part) for part in parts if not is_private(part)]
             item["usage"] = plain(entry.usage)

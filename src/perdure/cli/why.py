@@ -69,6 +69,9 @@ async def _run(arguments: argparse.Namespace) -> int:
     return OK
 
 
+KINDS = {"model": "the model", "compaction": "the writer of notes", "repair": "the correction of the answer", "ask": "the model's question"}
+
+
 def _show_halted(screen: Screen, info: SessionInfo, arguments: argparse.Namespace) -> None:
     """Its checkpoint may be what is damaged, so that nothing more is read."""
     check = command(arguments.db, "verify", info.session_id)
@@ -116,6 +119,7 @@ async def _operations(runtime: Runtime, head: Loaded, checkpoint: Checkpoint) ->
                     "attempt": item.attempt,
                     "since": since_when.get((item.id, item.attempt)),
                     "not_before": item.not_before or None,
+                    "asks": item.is_question,
                 }
             )
     return found
@@ -130,6 +134,7 @@ def _request(item: Request, head: Loaded, db: str) -> dict[str, Any]:
         "arguments": item.arguments,
         "deadline": item.deadline or None,
         "default": item.default,
+        "question": item.question,
         "commands": [command for command, _ in commands_for(head.row.session_id, item, db)],
         "match": plain(getattr(item.entry, "match", None)),
     }
@@ -197,12 +202,10 @@ def _show(screen: Screen, facts: dict[str, Any], requests: list[Request]) -> Non
             "planned": "is planned",
             "ready": f"was cut off or failed, and is tried again{' at ' + moment(item['not_before']) if item['not_before'] else ''}",
             "unknown": "was interrupted; its tool is asked what became of it",
-            "asking": "was interrupted, and only a person can say what became of it",
+            "asking": "waits for what the user says" if item["asks"] else "was interrupted, and only a person can say what became of it",
         }[item["status"]]
         again = f" (attempt {item['attempt']})" if item["attempt"] > 1 else ""
-        what = {"model": "the model", "compaction": "the writer of notes", "memory": "the search for what to remember"}.get(
-            item["kind"], item["name"]
-        )
+        what = KINDS.get(item["kind"], item["name"])
         screen.line("  ", (what, "bold"), f" {words}{again}", (f"  {item['operation']}", "dim"))
     for request, shown in zip(requests, facts["requests"], strict=True):
         explain(screen.line, request)

@@ -41,6 +41,7 @@ __all__ = [
     "NewerRules",
     "NotCanonical",
     "NothingChanged",
+    "OutputInvalid",
     "PerdureError",
     "ProviderError",
     "ProviderRefused",
@@ -355,6 +356,12 @@ class DefinitionChanged(Refused):
     """The agent's definition changed in a way that the unfinished turn can't follow; ``facts`` holds the difference."""
 
     code = "definition_changed"
+
+
+class OutputInvalid(Refused):
+    """A turn completed, and its stored output is not what the agent's ``output_type`` reads; ``facts`` hold the text."""
+
+    code = "output_invalid"
 
 
 class NewerRules(Refused):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["ALL_ARGUMENTS", "FINISH", "NOBODY_ANSWERED", "NOT_FINISHED", "OUTPUT_INVALID"]
+__all__ = ["ALL_ARGUMENTS", "FINISH", "FINISHED", "NOBODY_ANSWERED", "NOT_FINISHED", "OUTPUT_INVALID"]
 
 FINISH = "finish"
 """The built-in tool that ends a turn, where an answer alone doesn't."""
+
+FINISHED = "The work is finished."
+"""What the call of `FINISH` returns that ends the turn."""
 
 ALL_ARGUMENTS = "*"
 """The output of a call that ended its turn is all of its arguments."""

@@ -11,6 +11,7 @@ from ..core.usage import Usage
 from .base import Delta, Finish, ModelOutput, ModelRequest, ReasoningDelta, TextDelta
 from .media import IMAGES, file_name, in_base64, text_in
 from .remote import Answer, Connection, RemoteModel, arguments_of, clean, compact, plain, reject, wire_id
+from .schemas import ANTHROPIC, fitted, told
 
 __all__ = ["Anthropic", "render"]
 
@@ -45,8 +46,9 @@ class Anthropic(RemoteModel):
 
     ``client`` is an ``anthropic.AsyncAnthropic`` of your own; otherwise one is opened at the first call, with ``api_key`` or
     ``ANTHROPIC_API_KEY`` or what else the package finds, ``base_url`` or ``ANTHROPIC_BASE_URL``, and ``timeout`` in seconds (the
-    package's own if None). ``streaming=False`` is for endpoints that can't stream. ``window`` is how many tokens a request may have
-    (200,000 if None), ``count`` a tokenizer: a function from text to tokens.
+    package's own if None). ``streaming=False`` is for endpoints that can't stream, ``structured=False`` for those that take no schema of
+    an answer: the model is told it in its instructions. ``window`` is how many tokens a request may have (200,000 if None), ``count`` a
+    tokenizer: a function from text to tokens.
     """
 
     _package = "anthropic"
@@ -73,7 +75,15 @@ class Anthropic(RemoteModel):
 
     def render(self, request: ModelRequest) -> dict[str, Any]:
         """The body of the HTTP request. Raises `UsageError` for parts that can't be sent."""
-        return render(request, model=self.model, group=self.group, max_tokens=self._max_tokens, thinking=self._thinking, cache=self._cache)
+        return render(
+            request,
+            model=self.model,
+            group=self.group,
+            max_tokens=self._max_tokens,
+            thinking=self._thinking,
+            cache=self._cache,
+            structured=self._structured,
+        )
 
     def _answer(self, request: ModelRequest) -> Answer:
         return _MessagesAnswer(self)
@@ -100,6 +110,7 @@ def render(
     max_tokens: int = DEFAULT_MAX_TOKENS,
     thinking: dict[str, Any] | None = None,
     cache: bool = False,
+    structured: bool = True,
 ) -> dict[str, Any]:
     """The body of a Messages request, without ``stream``.
 
@@ -115,12 +126,16 @@ def render(
         "max_tokens": max_tokens if settings.max_output_tokens is None else settings.max_output_tokens,
         "messages": messages,
     }
-    if request.instructions.strip():
-        body["system"] = [{"type": "text", "text": request.instructions}]
+    schema = fitted(request.output.schema, ANTHROPIC) if request.output is not None and structured else None
+    instructions = told(request, request.output) if request.output is not None and schema is None else request.instructions
+    if instructions.strip():
+        body["system"] = [{"type": "text", "text": instructions}]
     if thinking is not None:
         body["thinking"] = thinking
     if settings.reasoning_effort is not None:
         body["output_config"] = {"effort": settings.reasoning_effort}
+    if schema is not None:
+        body.setdefault("output_config", {})["format"] = {"type": "json_schema", "schema": schema}
     if settings.temperature is not None:
         body["temperature"] = settings.temperature
     if request.tools:

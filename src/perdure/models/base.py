@@ -10,10 +10,22 @@ import msgspec
 from ..core.messages import Message, Part
 from ..core.usage import Usage
 
-__all__ = ["Delta", "Finish", "Model", "ModelOutput", "ModelRequest", "ModelSettings", "Purpose", "ReasoningDelta", "TextDelta", "ToolSpec"]
+__all__ = [
+    "Delta",
+    "Finish",
+    "Model",
+    "ModelOutput",
+    "ModelRequest",
+    "ModelSettings",
+    "OutputSpec",
+    "Purpose",
+    "ReasoningDelta",
+    "TextDelta",
+    "ToolSpec",
+]
 
 Finish: TypeAlias = Literal["stop", "tool_calls", "length", "refusal"]
-Purpose: TypeAlias = Literal["answer", "notes", "memory"]
+Purpose: TypeAlias = Literal["answer", "notes", "memory", "repair"]
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +34,13 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     description: str
     parameters: dict[str, Any]
+
+
+class OutputSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer has to be, as a model is told of it; ``schema`` is a JSON Schema object."""
+
+    name: str
+    schema: dict[str, Any]
 
 
 MEDIA_BYTES = 40 * 1024 * 1024
@@ -48,7 +67,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Parts are whole here: what the journal set aside is back in place. ``Private`` parts of other groups are not in it. ``content`` holds
     the bytes of every `Blob` by its digest, those of tool responses included. ``before`` counts the answers that it doesn't hold any
-    more. For the ``purpose`` *notes* the answer is one call that saves them, for *memory* a JSON array of what is worth remembering.
+    more. For the ``purpose`` *notes* the answer is one call that saves them, for *memory* a JSON array of what is worth remembering, for
+    *repair* the ``repair``-th corrected answer, without calls. ``output`` is what an answer without calls has to be; None is text.
     """
 
     instructions: str
@@ -61,6 +81,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     purpose: Purpose = "answer"
     before: int = 0
     content: Mapping[str, bytes] = {}
+    output: OutputSpec | None = None
+    repair: int = 0
 
     @property
     def answers(self) -> int:

@@ -8,9 +8,10 @@ from typing import Any, Literal, Unpack
 from ..core.errors import ProviderError, UsageError
 from ..core.messages import Blob, Message, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, Uri
 from ..core.usage import Usage
-from .base import Delta, Finish, ModelOutput, ModelRequest, ModelSettings, ReasoningDelta, TextDelta
+from .base import Delta, Finish, ModelOutput, ModelRequest, ModelSettings, OutputSpec, ReasoningDelta, TextDelta
 from .media import DOCUMENTS, IMAGES, as_address, file_name, in_base64, text_in
 from .remote import Answer, Connection, RemoteModel, arguments_of, clean, compact, plain, reject, wire_id, with_id
+from .schemas import OPENAI, fitted, told
 
 __all__ = ["OpenAIChat", "OpenAIResponses", "render_chat", "render_responses"]
 
@@ -57,7 +58,8 @@ class OpenAIResponses(_OpenAI):
     ``client`` is an ``openai.AsyncOpenAI`` of your own; otherwise one is opened at the first call, with ``api_key`` or
     ``OPENAI_API_KEY``, ``base_url`` or ``OPENAI_BASE_URL``, and ``timeout`` in seconds (the package's own if None).
     ``reasoning_summary`` asks for readable reasoning. ``encrypted_reasoning=False`` is for models that don't reason, which refuse
-    requests that ask for it. ``streaming=False`` is for endpoints that can't stream. ``window`` is how many tokens a request may have,
+    requests that ask for it. ``streaming=False`` is for endpoints that can't stream, ``structured=False`` for those that take no schema of
+    an answer: the model is told it in its instructions. ``window`` is how many tokens a request may have,
     ``count`` a tokenizer: a function from text to tokens (`perdure.models.tokens.openai_tokens` makes one).
     """
 
@@ -84,6 +86,7 @@ class OpenAIResponses(_OpenAI):
             group=self.group,
             reasoning_summary=self._reasoning_summary,
             encrypted_reasoning=self._encrypted_reasoning,
+            structured=self._structured,
         )
 
     def _answer(self, request: ModelRequest) -> Answer:
@@ -116,7 +119,9 @@ class OpenAIChat(_OpenAI):
 
     def render(self, request: ModelRequest) -> dict[str, Any]:
         """The body of the HTTP request. Raises `UsageError` for parts that can't be sent."""
-        body = render_chat(request, model=self.model, group=self.group, max_tokens_field=self._max_tokens_field)
+        body = render_chat(
+            request, model=self.model, group=self.group, max_tokens_field=self._max_tokens_field, structured=self._structured
+        )
         if self._streaming and self._include_usage:
             body.setdefault("stream_options", {"include_usage": True})
         return body
@@ -135,6 +140,7 @@ def render_responses(
     group: str,
     reasoning_summary: str | None = None,
     encrypted_reasoning: bool = True,
+    structured: bool = True,
 ) -> dict[str, Any]:
     """The body of a Responses request, without ``stream``. Appending messages to the request only appends to ``input``.
 
@@ -147,8 +153,12 @@ def render_responses(
         raise UsageError("there is nothing to send: no message has any content")
     settings = request.settings
     body: dict[str, Any] = {"model": model, "input": items, "store": False}
-    if request.instructions:
-        body["instructions"] = request.instructions
+    native = request.output if structured else None
+    instructions = told(request, request.output) if request.output is not None and native is None else request.instructions
+    if instructions:
+        body["instructions"] = instructions
+    if native is not None:
+        body["text"] = {"format": {"type": "json_schema", **_schema(native)}}
     if encrypted_reasoning:
         body["include"] = ["reasoning.encrypted_content"]
     reasoning = {"effort": settings.reasoning_effort, "summary": reasoning_summary}
@@ -242,7 +252,9 @@ def _response_content(request: ModelRequest, part: Part) -> dict[str, Any]:
             raise reject(part, "user", "OpenAI")
 
 
-def render_chat(request: ModelRequest, *, model: str, group: str, max_tokens_field: str = "max_completion_tokens") -> dict[str, Any]:
+def render_chat(
+    request: ModelRequest, *, model: str, group: str, max_tokens_field: str = "max_completion_tokens", structured: bool = True
+) -> dict[str, Any]:
     """The body of a Chat Completions request, without ``stream``. Appending messages to the request only appends to ``messages``.
 
     Raises `UsageError` for parts that can't be sent.
@@ -251,9 +263,13 @@ def render_chat(request: ModelRequest, *, model: str, group: str, max_tokens_fie
     if not messages:
         raise UsageError("there is nothing to send: no message has any content")
     settings = request.settings
-    if request.instructions:
-        messages.insert(0, {"role": "system", "content": request.instructions})
+    native = request.output if structured else None
+    instructions = told(request, request.output) if request.output is not None and native is None else request.instructions
+    if instructions:
+        messages.insert(0, {"role": "system", "content": instructions})
     body: dict[str, Any] = {"model": model, "messages": messages}
+    if native is not None:
+        body["response_format"] = {"type": "json_schema", "json_schema": _schema(native)}
     if settings.reasoning_effort is not None:
         body["reasoning_effort"] = settings.reasoning_effort
     if settings.max_output_tokens is not None:
@@ -349,6 +365,12 @@ def _result(part: ToolCallResponse) -> str:
 
 def _arguments(call: ToolCall) -> str:
     return call.arguments if isinstance(call.arguments, str) else compact(call.arguments)
+
+
+def _schema(output: OutputSpec) -> dict[str, Any]:
+    """The schema of an answer: enforced where the API can, else as a hint."""
+    strict = fitted(output.schema, OPENAI)
+    return {"name": output.name, "schema": output.schema if strict is None else strict, "strict": strict is not None}
 
 
 def _common(request: ModelRequest, settings: ModelSettings) -> dict[str, Any]:

@@ -94,6 +94,7 @@ class Connection(TypedDict, total=False):
     base_url: str | None
     timeout: float | None
     streaming: bool
+    structured: bool
     window: int | None
     count: Callable[[str], int] | None
 
@@ -121,6 +122,7 @@ class RemoteModel(ABC):
         base_url: str | None = None,
         timeout: float | None = None,
         streaming: bool = True,
+        structured: bool = True,
         window: int | None = None,
         count: Callable[[str], int] | None = None,
     ) -> None:
@@ -137,6 +139,7 @@ class RemoteModel(ABC):
         self._base_url = base_url
         self._timeout = timeout
         self._streaming = streaming
+        self._structured = structured
         if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
             raise UsageError(f"window={window!r} is no number of tokens", hint="at least 1")
         self.window = window or self._window

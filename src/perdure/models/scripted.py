@@ -129,6 +129,7 @@ class ScriptedModel(FunctionModel):
 
     ``notes`` is what it answers, in each place, when it is asked for notes of the conversation: a step. A text is saved as the notes.
     ``memory`` is what it answers when it is asked what to remember: a step too.
+    ``repairs`` are its first, second, … correction of any answer that is not what it has to be; a correction is no answer of its own.
     """
 
     def __init__(
@@ -141,10 +142,12 @@ class ScriptedModel(FunctionModel):
         count: Callable[[str], int] | None = None,
         notes: Step = "What was said so far.",
         memory: Step = "[]",
+        repairs: Iterable[Step] = (),
     ) -> None:
         super().__init__(self._play, name=name, group=group, window=window, count=count)
         self._notes = notes
         self._memory = memory
+        self._repairs: tuple[Step, ...] = (repairs,) if isinstance(repairs, str) else tuple(repairs)
         self._steps: tuple[Step, ...] = (steps,) if isinstance(steps, str) else tuple(steps)
 
     def _play(self, request: ModelRequest) -> Answer | Awaitable[Answer]:
@@ -152,6 +155,10 @@ class ScriptedModel(FunctionModel):
             return self._step(saved(self._notes), request)
         if request.purpose == "memory":
             return self._step(self._memory, request)
+        if request.purpose == "repair":
+            if request.repair > len(self._repairs):
+                raise UsageError(f"the script has {len(self._repairs)} repairs, and another was asked for", hint="add a step to repairs=")
+            return self._step(self._repairs[request.repair - 1], request)
         position = request.answers
         if position >= len(self._steps):
             raise UsageError(

@@ -80,6 +80,10 @@ class Calls:
         for index, unplanned in enumerate(turn.unplanned if turn is not None else ()):
             operation = turn.next_id(index) if turn is not None else ""
             call = await self.call(operation, unplanned.id, ledger)
+            if self._agent.ends(call.name):
+                # It is the runtime's own, and does nothing.
+                judged[call.id] = Judged(ruling=Allow(), name=call.name, arguments=call.arguments)
+                continue
             asked = self._asked(checkpoint, operation, call.name, call.arguments, call.id)
             asked, rewritten_by, denied, denied_by = await hooks.before_tool(asking, asked, self._misfit)
             tool = self._agent.tool(asked.name)
@@ -171,12 +175,13 @@ class Calls:
         if judged.denied_by and isinstance(ruling, Deny):
             words = f"{NOT_EXECUTED}: {judged.denied_by} denies it: {ruling.reason}"
             return PlannedCall(plan=plan, verdict="reject", failure=Failure(code="denied", message=words))
-        if wrong := _unknown(agent, name) if tool is None else _withheld(batch.checkpoint.tools, name) or problem(tool, arguments):
+        withheld = None if self._agent.ends(name) else _withheld(batch.checkpoint.tools, name)
+        if wrong := _unknown(agent, name) if tool is None else withheld or problem(tool, arguments):
             return PlannedCall(plan=plan, verdict="reject", failure=wrong)
         assert tool is not None
-        plan = _planned(plan, tool, arguments, batch)
-        if plan.kind == "handoff" and batch.draft.turn.calls:
-            words = f"{NOT_EXECUTED}: a conversation is handed over by who leads it"
+        plan = self._described(plan, tool, arguments, batch)
+        if (plan.kind == "handoff" or plan.ends) and batch.draft.turn.calls:
+            words = f"{NOT_EXECUTED}: a conversation is {'finished' if plan.ends else 'handed over'} by who leads it"
             return PlannedCall(plan=plan, verdict="reject", failure=Failure(code="withheld", message=words))
         if plan.kind == "handoff" and plan.agent not in self._team:
             message = f"there is no agent {plan.agent!r} here"
@@ -184,6 +189,9 @@ class Calls:
         if isinstance(ruling, Deny):
             words = f"{NOT_EXECUTED}: the policy denies it" + (f": {ruling.reason}" if ruling.reason else "")
             return PlannedCall(plan=plan, verdict="reject", failure=Failure(code="denied", message=words))
+        if tool.asks:
+            deadline = 0 if tool.timeout is None else batch.now + round(tool.timeout * 1000)
+            return PlannedCall(plan=plan, verdict="question", deadline=deadline)
         if (match := await self._match(batch, ledger, plan, tool)) is not None:
             if tool.guard == "replay" and not match.other:
                 return PlannedCall(plan=plan, verdict="replay", parts=await self._recorded(batch, ledger, match, plan))
@@ -194,6 +202,10 @@ class Calls:
             deadline = 0 if seconds is None else batch.now + round(seconds * 1000)
             return PlannedCall(plan=plan, verdict="ask", reason=ruling.reason, deadline=deadline, default=ruling.default)
         return PlannedCall(plan=plan)
+
+    def _described(self, plan: Plan, tool: Tool, arguments: Any, batch: Batch) -> Plan:
+        plan = _planned(plan, tool, arguments, batch)
+        return replace(plan, ends=self._agent.output.argument) if self._agent.ends(tool.name) else plan
 
     async def start(self, batch: Batch, ledger: Ledger, fence: int) -> bool:
         """Start what may start, after one more look at each call. True: something was decided instead, so look again."""
@@ -214,7 +226,7 @@ class Calls:
                 plan = item.plan
                 if item.attempt == 0:
                     # What the tool is now decides, where its definition or a person changed something since the call was planned.
-                    plan = _planned(plan, tool, arguments, batch)
+                    plan = self._described(plan, tool, arguments, batch)
                     if plan != item.plan:
                         plans[item.id] = plan
                     await self._guard(batch, ledger, item.id, plan, tool)
@@ -337,6 +349,7 @@ def _planned(plan: Plan, tool: Tool, arguments: Any, batch: Batch) -> Plan:
         resumable=tool.resumable,
         ask_when_uncertain=tool.on_uncertain == "ask",
         unique=tool.claims(arguments, batch.checkpoint.identity.owner),
+        asks=tool.asks,
     )
 
 

@@ -139,6 +139,7 @@ class Context:
         self._places: list[int] = []
         self._receipts: dict[int, tuple[Part, ...]] = {}
         self._archived: set[int] = set()
+        self._waiting = 0
         self._written: dict[int, str] = {}
         self._notes: list[tuple[Message, int]] = []
         self._inserted: list[int] = []
@@ -207,12 +208,14 @@ class Context:
             match entry:
                 case OperationEnded() | EffectSettled():
                     self._receipts[entry.seq] = _whole(entry.parts, contents)
+                    self._waiting = entry.seq
                     if self._for_models and (notes := notes_in(entry.parts)):
                         # They may be accepted much later; only the latest ones ever are.
                         self._written = {**dict(list(self._written.items())[-1:]), entry.seq: notes}
                     if entry.archived and self._for_models:
                         self._archived.add(entry.seq)
                 case MessageAdded():
+                    self._waiting = 0
                     message = self._message(entry, contents)
                     self._append(shown(message) if self._for_models else message)
                 case ToolCalled():
@@ -240,7 +243,8 @@ class Context:
             self._called,
         )
         if self._called is None and not (self._messages and self._messages[-1].tool_calls):
-            self._receipts.clear()
+            # An answer may wait for its message.
+            self._receipts = {self._waiting: self._receipts[self._waiting]} if self._waiting in self._receipts else {}
             self._archived.clear()
 
     def forget(self) -> None:
@@ -273,9 +277,14 @@ class Context:
         calls = self._latest.tool_calls if self._latest is not None else ()
         return next(call for call in calls if call.id == identity)
 
+    def latest_since(self, seq: int) -> Message | None:
+        """The latest answer after an entry."""
+        return self._latest if self._latest is not None and self._latest.seq > seq else None
+
     def answer_since(self, seq: int) -> str:
         """The text of the latest answer after an entry, empty if there is none."""
-        return self._latest.text if self._latest is not None and self._latest.seq > seq else ""
+        latest = self.latest_since(seq)
+        return "" if latest is None else latest.text
 
     def since(self, seq: int) -> tuple[Message, ...]:
         """The messages after an entry. It costs what they are, however many came before."""

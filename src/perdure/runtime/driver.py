@@ -38,8 +38,10 @@ from .halting import halt_damaged, halted, why_halted
 from .hooks import Hooks
 from .known import Known, is_due
 from .model_calls import Called
+from .output import Outputs
 from .perform import Outcome, Performer
 from .remembering import learns
+from .result import Result, result_of
 from .scope import missing, put_away
 from .steps import Steps
 from .transactions import Made, Transaction
@@ -108,12 +110,15 @@ class Driver:
         self.agent = agent
         self.router: Router = runtime.router(agent)
         self._calls = Calls(session_id, agent, self._team, self._known.context, self._known.blob)
+        outputs = Outputs(agent, session_id)
         self._work = Work(
             agent,
             self.router,
             self._performer,
             self._calls,
             self._known.ledger,
+            outputs,
+            checkpoint=lambda: self._known.checkpoint,
             wake=self._wake.set,
             keep=runtime.keep,
             late=self._late,
@@ -153,6 +158,7 @@ class Driver:
             work=self._work,
             steps=self._steps,
             hooks=self._hooks,
+            outputs=outputs,
             performer=self._performer,
             clock=self.clock,
             runner=lambda: runtime.runner_id,
@@ -226,9 +232,9 @@ class Driver:
         # Equal definitions may still have other functions and models behind them; those of a turn that runs are as good.
         return (self.held or self.interest > 0) and describe(agent) == self._serves
 
-    def answer_of(self, ended: TurnEnded) -> str:
-        """The last answer of a turn that just ended."""
-        return self._known.context.answer_since(ended.began)
+    def result_of(self, ended: TurnEnded) -> Result:
+        """What a turn came to that just ended."""
+        return result_of(self.session_id, ended, self._known.context.latest_since(ended.began), self.calls_of(ended))
 
     def calls_of(self, ended: TurnEnded) -> tuple[ModelCall, ...]:
         """The model calls of a turn that just ended."""

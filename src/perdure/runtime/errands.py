@@ -253,7 +253,7 @@ class Errands(Keeping, Arguments, Results):
 def _told(agent: str, result: Result) -> str:
     """What the caller's model reads."""
     if result.ok:
-        return result.output
+        return result.text
     why = result.failure.message if result.failure is not None else result.reason
     words = f"the agent {agent} did not come to an end: {result.status}" + (f" ({why})" if why else "")
-    return f"{words}; what it did so far stays done" + (f". Its last words: {result.output}" if result.output else "")
+    return f"{words}; what it did so far stays done" + (f". Its last words: {result.text}" if result.text else "")

@@ -560,7 +560,7 @@ def copied(call: ApprovalCall) -> ApprovalCall:
 
 def _check_request(item: Middleware, before: ModelRequest, after: ModelRequest) -> None:
     """Raises `_HookFault` for a request that says something else than a hook may decide on, or that can't be kept."""
-    for name in ("tools", "route", "step", "session_id"):
+    for name in ("tools", "route", "step", "session_id", "output"):
         if getattr(before, name) != getattr(after, name):
             raise _fault(item, "model_request", f"a hook can't change the {name} of a request")
     try:

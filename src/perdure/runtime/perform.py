@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 import msgspec
 
 from ..agent import Agent
+from ..agent.output import ValidatorFailed
 from ..core import canonical
 from ..core.checkpoint import CALLS_LIMIT, Operation, Turn
 from ..core.context import NOTES_LIMIT
@@ -28,6 +29,7 @@ from ..core.errors import (
     StoreError,
     UsageError,
 )
+from ..core.finishing import FINISHED, OUTPUT_INVALID
 from ..core.ids import idempotency_key
 from ..core.media import Media, content_type
 from ..core.memory import STATE_LIMIT
@@ -320,6 +322,21 @@ class Performer:
         except ToolError as error:
             failure = Failure(code="tool_error", message=said(error))
             return self._responded(operation, "failed", said(error, None), is_error=True, failure=failure)
+
+    async def finish(self, operation: Operation, tool: Tool, arguments: Any, judge: Callable[[Any], Awaitable[str]]) -> Outcome:
+        """A call that ends its turn, if its output is what it has to be; ``judge`` says what else is wrong with it."""
+        try:
+            wrong = await judge(tool.check(arguments).kwargs["output"])
+        except asyncio.CancelledError:
+            return self.stopped(operation, Failure(code="interrupted", message="interrupted")), ()
+        except ArgumentsInvalid as error:
+            return self._responded(operation, "failed", said(error, None), is_error=True, failure=Failure(code="invalid_arguments"))
+        except ValidatorFailed as error:
+            return Fail(failure=Failure(code=OUTPUT_INVALID, message=said(error)), at=self._clock.now()), ()
+        if wrong:
+            failure = Failure(code=OUTPUT_INVALID, message=wrong)
+            return self._responded(operation, "failed", f"the result is not accepted: {wrong}", is_error=True, failure=failure)
+        return self._responded(operation, "succeeded", FINISHED, is_error=False)
 
     CANCEL_GRACE = 5.0
     """How long a cancelled async tool may take to let go (seconds)."""

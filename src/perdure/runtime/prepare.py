@@ -14,9 +14,9 @@ from ..core import canonical
 from ..core.checkpoint import Checkpoint, Operation, Turn
 from ..core.context import NOTES_LIMIT, NOTES_TOOL, is_boundary, is_kept, kept_ranges, notes_in, retained_from
 from ..core.memory import MemoryState, rendered
-from ..core.messages import Message, Private, Text
+from ..core.messages import Message, Part, Private, Text
 from ..core.records import ALL_TOOLS, Failure, RequestRecord, ToolPolicy
-from ..core.reports import CompactionAccepted, CompactionPrepared, EndEarly, Fail
+from ..core.reports import CompactionAccepted, CompactionPrepared, EndEarly, Fail, RepairPrepared
 from ..models.base import ModelRequest, ToolSpec
 from ..models.estimate import DEFAULT_WINDOW, Estimate, reserve_of
 from ..models.router import Router
@@ -26,7 +26,7 @@ from .calls import permitted
 from .context import Context, Shown
 from .ledger import Ledger
 
-__all__ = ["Asked", "Preparation", "Prepared", "content"]
+__all__ = ["NOTES_SPEC", "Asked", "Preparation", "Prepared", "content", "correction"]
 
 NOTES_SPEC = ToolSpec(
     name=NOTES_TOOL,
@@ -86,6 +86,11 @@ class _Sized(NamedTuple):
         return max(1, self.window - 2 * reserve_of(self.window))
 
 
+def correction(wrong: str) -> str:
+    """What the model reads behind an answer that is not what it has to be."""
+    return f"This answer is not accepted: {wrong}\nAnswer again, with nothing but the corrected answer."
+
+
 def content(data: bytes, media_type: str = "application/json") -> StoredBlob:
     """Content by its digest."""
     return StoredBlob(digest=canonical.digest(data), media_type=media_type, data=data)
@@ -113,6 +118,10 @@ class Preparation:
         self._settings = content(canonical.encode(agent.settings))
         self._offered = (ALL_TOOLS, agent.specs, content(canonical.encode(agent.specs)))
         self._writing = msgspec.structs.replace(agent.settings, tool_choice=NOTES_TOOL, max_output_tokens=None, parallel_tool_calls=None)
+        self._spec = agent.output.spec if agent.checks_answers else None
+        self._output = None if self._spec is None else content(canonical.encode(self._spec))
+        self._correcting = msgspec.structs.replace(agent.settings, tool_choice=None, parallel_tool_calls=None)
+        self._corrected = (self._said, content(canonical.encode(())), content(canonical.encode(self._correcting)))
         self._told = (
             self._said,
             content(canonical.encode([NOTES_SPEC])),
@@ -131,9 +140,7 @@ class Preparation:
     async def prepare(self, batch: Batch) -> Prepared:
         """What comes next; a turn that can't go on is ended here. Raises what `Router.model` raises, and `StoreCorrupt` for lost notes."""
         checkpoint, turn = batch.checkpoint, batch.draft.turn
-        if turn.memory != self._remembered[0]:
-            state = await self._ledger.remembered(turn.memory, batch) if turn.memory else MemoryState()
-            self._remembered = turn.memory, rendered(state.entries)
+        await self._recall(batch)
         written = [item for item in turn.compactions if item.status == "ended"]
         if len(written) < len(turn.compactions):
             return Prepared("write", turn.compactions[-1].plan.upto)
@@ -161,6 +168,13 @@ class Preparation:
             return Prepared("start")
         return Prepared("nothing")
 
+    async def _recall(self, batch: Batch) -> None:
+        """Know what the session remembered when the turn began."""
+        remembered = batch.draft.turn.memory
+        if remembered != self._remembered[0]:
+            state = await self._ledger.remembered(remembered, batch) if remembered else MemoryState()
+            self._remembered = remembered, rendered(state.entries)
+
     def _outgrown(self, checkpoint: Checkpoint, sized: _Sized) -> bool:
         """Whether the request is to be made shorter before it is sent."""
         if self._agent.compaction is None:
@@ -185,7 +199,7 @@ class Preparation:
     def _tools(self, policy: ToolPolicy) -> tuple[tuple[ToolSpec, ...], StoredBlob]:
         """The tools that the session may use, as models are told of them."""
         if self._offered[0] != policy:
-            specs = tuple(spec for spec in self._agent.specs if permitted(policy, spec.name))
+            specs = tuple(spec for spec in self._agent.specs if permitted(policy, spec.name) or self._agent.ends(spec.name))
             self._offered = (policy, specs, content(canonical.encode(specs)))
         return self._offered[1], self._offered[2]
 
@@ -213,6 +227,8 @@ class Preparation:
         if key not in self._around:
             tools = (NOTES_SPEC,) if writes else self._tools(checkpoint.tools)[0]
             said = self._instructions + (self._compaction.guidance if writes else "")
+            if self._output is not None and not writes:
+                said += self._output.data.decode()
             self._around[key] = estimate.around(said, tools)
         around = self._around[key]
         sizes = self._context.sizes(estimate, self._group(checkpoint, route), checkpoint.private_from, shown)
@@ -349,10 +365,13 @@ class Preparation:
 
     def record(self, batch: Batch, additions: str = "") -> RequestRecord:
         """What says which request the step's model call is."""
+        return self._record(batch, (self._said, self._tools(batch.checkpoint.tools)[1], self._settings), additions=additions)
+
+    def _record(self, batch: Batch, shown: tuple[StoredBlob, ...], *, additions: str = "", candidate: int = 0) -> RequestRecord:
         checkpoint = batch.checkpoint
-        shown = (self._said, self._tools(checkpoint.tools)[1], self._settings)
-        for blob in shown:
-            self._keep(batch, blob)
+        for blob in (*shown, self._output):
+            if blob is not None:
+                self._keep(batch, blob)
         instructions, tools, settings = (blob.digest for blob in shown)
         return RequestRecord.of(
             route=self.route(checkpoint),
@@ -363,6 +382,8 @@ class Preparation:
             settings=settings,
             additions=additions,
             memory=batch.draft.turn.memory,
+            output="" if self._output is None else self._output.digest,
+            candidate=candidate,
         )
 
     def request(self, batch: Batch, shown: Shown | None = None) -> ModelRequest:
@@ -378,7 +399,39 @@ class Preparation:
             step=batch.draft.turn.step,
             session_id=self._session_id,
             before=self._context.before if shown is None else shown.before,
+            output=self._spec,
         )
+
+    async def repair(self, batch: Batch, fence: int, receipt: int, answer: tuple[Part, ...], wrong: str) -> RequestRecord:
+        """Ask the model to correct an answer, without tools; ``receipt`` is its, ``wrong`` what is."""
+        checkpoint = batch.checkpoint
+        await self._recall(batch)
+        told = content(wrong.encode(), "text/plain")
+        self._keep(batch, told)
+        record = self._record(batch, self._corrected, additions=told.digest, candidate=receipt)
+        group = self._group(checkpoint, record.route)
+        parts = tuple(part for part in answer if not isinstance(part, Private) or part.group == group)
+        request = ModelRequest(
+            instructions=self._instructions,
+            messages=[
+                *self._context.view(group, checkpoint.private_from),
+                Message(role="assistant", parts=parts),
+                Message(role="user", parts=(Text(correction(wrong)),)),
+            ],
+            settings=self._correcting,
+            route=record.route,
+            step=batch.draft.turn.step,
+            session_id=self._session_id,
+            purpose="repair",
+            before=self._context.before,
+            output=self._spec,
+            repair=batch.draft.turn.repaired + 1,
+        )
+        batch.apply(RepairPrepared(request=record, fence=fence, at=batch.now))
+        running = batch.checkpoint.turn.repair if batch.checkpoint.turn is not None else None
+        if running is not None and running.status == "started":
+            self.asked = {running.id: Asked(request, self._router.after(record.route))}
+        return record
 
     def asks(self, batch: Batch, request: ModelRequest) -> Asked:
         """The request with what may be done if it fails."""

@@ -9,18 +9,20 @@ import msgspec
 
 from ..core import canonical
 from ..core import checkpoint as checkpoints
-from ..core.checkpoint import Grant
+from ..core.checkpoint import Grant, Operation
 from ..core.commands import Answer, ReportResult, RevokeGrant
 from ..core.effects import tool_of
-from ..core.entries import RequestOpened
+from ..core.entries import AnswerRequested, OperationEnded, RequestOpened
 from ..core.errors import LimitExceeded, UsageError
 from ..core.journal import open_entry
-from ..core.messages import ToolCall
+from ..core.messages import Message, ToolCall
 from ..core.records import Decision
+from ..store.base import Loaded
 from ..tools.returned import parted
 from . import tokens
 from .about import check_text
 from .arguments import Arguments
+from .context import resolve_parts
 from .door import Door, Submission
 from .ledger import Ledger
 from .messages import read_entries
@@ -29,12 +31,15 @@ from .perform import OUTPUT_LIMIT, stored_media
 
 __all__ = ["Request", "Requests", "Uncertain"]
 
+REPLY_LIMIT = 32_000
+"""The longest answer of the user (bytes); more can be sent as a message, with files."""
+
 RESULT_LIMIT = OUTPUT_LIMIT - 64 * 1024
 """The longest reported result: with its call's id and name it must be a response that can be kept (bytes)."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """An open request as a person needs to see it, arguments included."""
+    """An open request as a person needs to see it, arguments included; ``question`` is what the user is asked."""
 
     request_id: str
     kind: str
@@ -44,6 +49,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     deadline: int
     default: str
     entry: RequestOpened
+    question: str = ""
 
 
 class Uncertain(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,17 +81,28 @@ class Requests(Door, Arguments):
             assert isinstance(entry, RequestOpened)
             item = waiting.get(entry.request_id)
             if item is not None and entry.operation == item.id:
+                arguments = await self._arguments(head, calls, item)
+                asked = isinstance(entry, AnswerRequested)
                 found[entry.request_id] = Request(
                     request_id=entry.request_id,
-                    kind="uncertain" if item.status == "asking" else "approval",
+                    kind="answer" if asked else "uncertain" if item.status == "asking" else "approval",
                     operation=item.id,
                     name=item.plan.name,
-                    arguments=await self._arguments(head, calls, item),
+                    arguments=arguments,
                     deadline=entry.deadline,
                     default=entry.default,
                     entry=entry,
+                    question=await self._question(head, turn.answer, item, arguments) if asked else "",
                 )
         return list(found.values())
+
+    async def _question(self, head: Loaded, receipt: int, item: Operation, arguments: Any) -> str:
+        """What the user is asked: by the call, or by the answer that the receipt holds."""
+        if item.plan.kind == "tool":
+            return str(arguments.get("question", "")) if isinstance(arguments, dict) else ""
+        answer = await self._entry(head, receipt)
+        parts = await resolve_parts(answer.parts, self._fetcher(head.row)) if isinstance(answer, OperationEnded) else ()
+        return Message(role="assistant", parts=parts).text
 
     async def answer(
         self,
@@ -111,10 +128,14 @@ class Requests(Door, Arguments):
             if not isinstance(arguments, dict) or decision != "approve":
                 raise UsageError("edited arguments are one JSON object, and go with the decision to approve", hint='{"order": "A-1"}')
             arguments = canonical.check(arguments, "arguments")
-        if decision != "settle" and (result is not None or is_error):
-            raise UsageError("a result goes with the decision to settle", hint='decision="settle"')
+        if decision == "reply":
+            check_text(result, "what the user says", REPLY_LIMIT)
+            if not result.strip() or is_error:
+                raise UsageError("a reply says something", hint='result="…"; deny means that there is no answer')
+        elif decision != "settle" and (result is not None or is_error):
+            raise UsageError("a result goes with the decision to settle, or to reply", hint='decision="settle"')
         if decision not in get_args(Decision):
-            raise UsageError(f"{decision!r} is no decision", hint="approve, grant, deny, abort, settle or retry")
+            raise UsageError(f"{decision!r} is no decision", hint="approve, grant, deny, abort, settle, retry or reply")
         command = Answer(
             request_id=request_id,
             decision=decision,
@@ -138,6 +159,10 @@ class Requests(Door, Arguments):
     async def settle(self, session_id: str, request_id: str, result: Any = None, *, is_error: bool = False, **options: Any) -> Submission:
         """Say what became of a call whose outcome is unknown."""
         return await self.answer(session_id, request_id, "settle", result=result, is_error=is_error, **options)
+
+    async def reply(self, session_id: str, request_id: str, text: str, **options: Any) -> Submission:
+        """Answer what the user was asked: it is a message then, or the result of the call that asked."""
+        return await self.answer(session_id, request_id, "reply", result=text, **options)
 
     async def grant(self, session_id: str, request_id: str, **options: Any) -> Submission:
         """Let a call run, and this very call again whenever the model asks for it in this session."""
@@ -172,7 +197,8 @@ class Requests(Door, Arguments):
                 )
             )
         turn = checkpoints.decode(head.row.checkpoint).turn
-        waiting = [item for item in turn.operations if item.status in ("asking", "unknown")] if turn is not None else []
+        open_still = turn.operations if turn is not None else ()
+        waiting = [item for item in open_still if item.status in ("asking", "unknown") and not item.is_question]
         calls = await self._step_calls(head, turn) if turn is not None and waiting else {}
         for item in waiting:
             found.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..agent import Agent
 from ..core.entries import MessageAdded, OperationEnded, OperationStarted, QueueChanged, SubmissionRefused, TurnEnded
 from ..core.errors import SessionArchived, SubmissionRejected
 from ..core.journal import open_entry
@@ -9,7 +10,7 @@ from ..core.model_calls import model_calls
 from ..store.base import Loaded
 from .context import CONTEXT_KINDS, Context
 from .messages import read_entries
-from .result import Result, refused, result_of
+from .result import Result, refused, result_of, typed
 from .scope import Scope
 
 __all__ = ["Results"]
@@ -18,13 +19,18 @@ __all__ = ["Results"]
 class Results(Scope):
     """The part of `Sessions` that is about how turns ended."""
 
-    async def result(self, session_id: str, submission: str) -> Result | None:
-        """What became of a submission's turn; None while it is unfinished. Raises `SubmissionRejected` if it was refused."""
+    async def result(self, session_id: str, submission: str, *, agent: Agent | None = None) -> Result | None:
+        """What became of a submission's turn; None while it is unfinished.
+
+        ``agent``: its output is what that agent's ``output_type`` reads; without, it is plain data. Raises `SubmissionRejected` if it was
+        refused, and `OutputInvalid` if the agent can't read it.
+        """
         head = await self._head(session_id)
         row = await self._runtime.store.submission(head.row.no, submission)
         if row is None or row.settled_seq is None:
             return None
-        return await self._result_at(head, row.settled_seq)
+        result = await self._result_at(head, row.settled_seq)
+        return result if result is None or agent is None else typed(result, agent)
 
     async def _result_at(self, head: Loaded, seq: int) -> Result | None:
         entry = await self._entry(head, seq)
@@ -46,4 +52,4 @@ class Results(Scope):
         receipts = {item.seq: item for item in opened if isinstance(item, OperationEnded)}
         if answers:
             await context.add([receipts[answers[-1].receipt], answers[-1]])
-        return result_of(head.row.session_id, entry, context.answer_since(started), tuple(model_calls(opened)))
+        return result_of(head.row.session_id, entry, context.latest_since(started), tuple(model_calls(opened)))

@@ -52,7 +52,8 @@ from .names import check_id
 from .observing import Change, Observer, Observers
 from .perform import LONGEST_SECONDS
 from .pools import Pools
-from .result import Result, refused, result_of
+from .redefining import Deploy, check_deploy
+from .result import Result, refused, typed
 from .runners import Heartbeat
 from .sending import check_deliver
 from .session import Session
@@ -257,7 +258,8 @@ class Runtime:
         ``owner``: a new session is theirs, and a session of anybody else is not found. ``metadata`` replaces the session's, ``route`` its
         selected route from the next turn or model call on; ``identity`` and ``labels`` matter for a new one only. ``limits`` bound this
         turn besides the agent's, whichever are tighter, and belong to the submission. Raises `CapacityExceeded`, `DefinitionChanged`,
-        `SubmissionConflict`, `UnknownRoute`, `SessionStuck` and what `Sessions.send` raises; a turn that fails is a `Result` that says so.
+        `OutputInvalid`, `SubmissionConflict`, `UnknownRoute`, `SessionStuck` and what `Sessions.send` raises; a turn that fails is a
+        `Result` that says so.
         """
         self._check_prices(limits)
         sessions = self._sessions_of(owner)
@@ -301,7 +303,7 @@ class Runtime:
             driver = await self.engage(session_id, agent, route=route)
             try:
                 sent = await send()
-                return await self._result_of(driver, sent.id, sent.duplicate)
+                return typed(await self._result_of(driver, sent.id, sent.duplicate), agent)
             except Fenced:
                 _log.info("another process took %s over; waiting for it", session_id)
             finally:
@@ -498,6 +500,15 @@ class Runtime:
         if driver.error is not None:
             raise driver.error
         return [session_id]
+
+    async def check(self, agents: Iterable[Agent], *, others: bool = True) -> Deploy:
+        """What these agents would make of the sessions that are unfinished now, before a deploy: which they could not take up, and why.
+
+        Reads only. ``others``: sessions of agents that are not among them count as refused; False leaves them out. Raises `UsageError` for
+        two agents of one name, and what resolving their models raises.
+        """
+        self.check_open()
+        return await check_deploy(self, agents, others=others)
 
     async def consume(self, name: str, projector: Projector | Project, *, follow: bool = True) -> None:
         """Give a consumer what it has not acknowledged, of all sessions, and acknowledge what it took; see `Consumer.consume`."""
@@ -720,7 +731,7 @@ class Runtime:
             if isinstance(entry, TurnEnded):
                 key = (driver.session_id, entry.submission)
                 if key in self._waiters:
-                    self._resolve(key, result_of(driver.session_id, entry, driver.answer_of(entry), driver.calls_of(entry)))
+                    self._resolve(key, driver.result_of(entry))
             elif isinstance(entry, SubmissionRefused):
                 self._fail((driver.session_id, entry.submission), refused(entry))
 

@@ -206,6 +206,10 @@ class Session:
         """Say what became of a call whose outcome is unknown."""
         return await self.answer(request_id, "settle", result=result, **options)
 
+    async def reply(self, request_id: str, text: str, **options: Any) -> Submission:
+        """Answer what the user was asked."""
+        return await self.answer(request_id, "reply", result=text, **options)
+
     async def interrupt(self, *, reason: str = "", **options: Any) -> Submission:
         """Stop the running turn; the session stays usable."""
         return await self._sessions.interrupt(self.id, reason=reason, **options)

@@ -9,14 +9,15 @@ from typing import Any, Literal
 import msgspec
 
 from ..agent import Agent
-from ..agent.definition import compatible, describe, difference
+from ..agent.definition import describe
 from ..agent.middleware import Continue, Reject, Stop
+from ..agent.output import ValidatorFailed
 from ..core import canonical, commands, reports
 from ..core.budget import plus, within_reach
-from ..core.checkpoint import Operation, Turn
+from ..core.checkpoint import Checkpoint, Operation, Turn
 from ..core.commands import CallTool, Compact, PostMessage, ReportResult, Resume, RunCommand, SelectRoute
 from ..core.entries import OperationStarted, TurnEnded, TurnEnding, TurnStarted
-from ..core.errors import DefinitionChanged, LimitExceeded, MiddlewareError, MissingRoute, StoreCorrupt, UnknownAgent
+from ..core.errors import DefinitionChanged, LimitExceeded, MiddlewareError, StoreCorrupt, UnknownAgent
 from ..core.journal import open_entry
 from ..core.messages import Message, ToolCall
 from ..core.phase import phase, reviewing
@@ -32,6 +33,8 @@ from ..core.reports import (
     Fail,
     Finish,
     HandOver,
+    OutputAccepted,
+    OutputRefused,
     Redefined,
     ResultsReviewed,
     RouteGiven,
@@ -45,11 +48,14 @@ from ..store.pools import KeepsPools
 from .batch import Batch
 from .calls import Calls
 from .clock import Clock
+from .context import resolve_parts
 from .control import decode_row, is_control, promote_steers, take_control
 from .hooks import Additions, Fault, Hooks, Said
 from .known import Known
+from .output import Outputs, Wrong
 from .perform import Performer, keep_parts
 from .prepare import Preparation, Prepared, content
+from .redefining import change, check_route
 from .remembering import Remembering
 from .steps import Steps
 from .work import Work
@@ -80,6 +86,7 @@ class Turns:
         work: Work,
         steps: Steps,
         hooks: Hooks,
+        outputs: Outputs,
         performer: Performer,
         clock: Clock,
         runner: Callable[[], str],
@@ -104,6 +111,7 @@ class Turns:
         self._work = work
         self._steps = steps
         self._hooks = hooks
+        self._outputs = outputs
         self._performer = performer
         self._clock = clock
         self._runner = runner
@@ -255,22 +263,9 @@ class Turns:
         if turn.definition == self.described.digest:
             return
         old = canonical.decode(await self._known.blob(turn.definition))
-        changed = difference(old, self.definition)
-        reasons: tuple[str, ...] = changed if self._agent.on_change == "same" else ()
-        if self._agent.on_change == "compatible":
-            open_calls = [item for item in turn.tools if item.status != "ended"]
-            started = [item for item in open_calls if item.status in ("started", "unknown")]
-            arguments = []
-            for item in open_calls:
-                tool = self._agent.tool(item.plan.name)
-                if tool is not None:
-                    arguments.append((tool, await self._calls.arguments(item, self._known.ledger)))
-            reasons = compatible(old, self.definition, open_tools={item.plan.name for item in open_calls}, open_arguments=arguments)
-            reasons += tuple(
-                f"a call of {tool.name!r} that may have run was begun as {item.plan.effect}, and now it would be {tool.effect}"
-                for item in started
-                if (tool := self._agent.tool(item.plan.name)) is not None and tool.effect != item.plan.effect
-            )
+        changed, reasons = await change(
+            self._agent, self.definition, old, turn, lambda item: self._calls.arguments(item, self._known.ledger)
+        )
         if reasons:
             raise DefinitionChanged(
                 f"the unfinished turn {turn.id} of {self._known.session_id!r} can't go on under this definition of {self._agent.name!r}: "
@@ -279,8 +274,17 @@ class Turns:
                 difference=changed,
                 reasons=reasons,
             )
-        archive = self._agent.archive or 0
-        batch.apply(Redefined(new=self.described.digest, difference=changed, archive=archive, holds=self._agent.holds, at=batch.now))
+        agent = self._agent
+        redefined = Redefined(
+            new=self.described.digest,
+            difference=changed,
+            archive=agent.archive or 0,
+            holds=agent.holds,
+            finish=agent.finish,
+            repairs=agent.repairs if agent.checks_answers else 0,
+            at=batch.now,
+        )
+        batch.apply(redefined)
         self.keep(batch, self.described)
 
     # --------------------------------------------------------------------------------------------------------------- what follows by itself
@@ -310,6 +314,9 @@ class Turns:
                 self._hand_over(batch, turn)
                 # Who goes on has other hooks, and another model.
                 return
+            elif where == "model" and turn is not None and turn.candidate is not None:
+                if not await self._check_output(batch, fence):
+                    return
             elif where == "model" and turn is not None and not self.stopping:
                 open_calls = [item for item in (*turn.compactions, turn.extraction, turn.model) if item is not None]
                 if any(item.status == "started" or item.not_before > batch.now for item in open_calls):
@@ -331,14 +338,25 @@ class Turns:
         router, described = self._router_of(target), content(canonical.encode(describe(target)))
         self.keep(batch, described)
         route = "" if router.knows(batch.checkpoint.route) else router.default
-        archive = target.archive or 0
-        batch.apply(HandOver(definition=described.digest, archive=archive, holds=target.holds, route=route, at=batch.now))
+        handed = HandOver(
+            definition=described.digest,
+            archive=target.archive or 0,
+            holds=target.holds,
+            finish=target.finish,
+            repairs=target.repairs if target.checks_answers else 0,
+            route=route,
+            at=batch.now,
+        )
+        batch.apply(handed)
 
     def _deliver_steers(self, batch: Batch) -> bool:
         """Let steers join the turn. False: whether one does is not known yet."""
         if not self._known.rows:
             return True
         turn = batch.checkpoint.turn
+        if turn is not None and turn.candidate is not None:
+            # They come right behind the answer.
+            return True
         if turn is not None and (turn.compacts or turn.calls or turn.compactions):
             # What is being summarised doesn't change; steers come right behind the notes. A call from outside has no model to tell.
             return True
@@ -436,7 +454,8 @@ class Turns:
         turn = batch.draft.turn
         if turn.ending:
             return await self._end(batch, turn)
-        if self._hooks.has("stop") and not turn.calls:
+        ends = turn.finish == "answer" or bool(turn.call) or not turn.output
+        if ends and self._hooks.has("stop") and not turn.calls:
             key = ("stop", turn.id, turn.step, turn.output)
             said = self._hooks.ask(
                 key, partial(self._hooks.stop, batch.checkpoint, self._known.context.answer_since(turn.began), self._said_in(turn))
@@ -451,8 +470,52 @@ class Turns:
             if isinstance(said.value, Continue) and not turn.continued:
                 batch.apply(reports.Continue(prompt=said.value.prompt, extension=said.extension, at=batch.now))
                 return True
-        batch.apply(Finish(at=batch.now))
+        seconds = self._agent.answer_timeout
+        deadline = 0 if seconds is None else batch.now + round(seconds * 1000)
+        batch.apply(Finish(deadline=deadline, default="deny" if self._agent.on_silence == "end" else "reply", at=batch.now))
         return True
+
+    async def _check_output(self, batch: Batch, fence: int) -> bool:
+        """Take an answer that is what it has to be, and have another one corrected. False: nothing can be decided yet."""
+        turn = batch.draft.turn
+        candidate, repair = turn.candidate, turn.repair
+        assert candidate is not None
+        if repair is not None and (self.stopping or repair.status == "started" or repair.not_before > batch.now):
+            return False
+        receipt = await self._known.ledger.receipt(candidate.receipt, batch)
+        parts = await resolve_parts(receipt.parts, self._known.blob)
+        if repair is not None and (record := await self._record_of(repair)) is not None:
+            # The same correction once more: what was found wrong then counts.
+            wrong: Wrong | None = Wrong((await self._known.blob(record.additions)).decode())
+        else:
+            found = self._outputs.read(Message(role="assistant", parts=parts).text, receipt.finish)
+            wrong = found if isinstance(found, Wrong) else None
+            if wrong is None and self._outputs.validates:
+                said = self._hooks.ask(("output", turn.id, candidate.id), partial(self._validate, batch.checkpoint, found))
+                if said is None:
+                    return False
+                wrong = Wrong(said.fault.message, final=True) if said.fault is not None else said.value
+        if wrong is None:
+            batch.apply(OutputAccepted(operation=candidate.id, at=batch.now))
+        elif wrong.final or (turn.repaired >= turn.repairs and repair is None):
+            batch.apply(OutputRefused(operation=candidate.id, failure=wrong.failure, at=batch.now))
+        elif self.stopping:
+            return False
+        else:
+            record = await self.preparation.repair(batch, fence, receipt.seq, parts, wrong.words)
+            self._work.requests = self.preparation.asked
+            running = batch.checkpoint.turn.repair if batch.checkpoint.turn is not None else None
+            if running is not None:
+                self._sent = (running.id, record)
+                self._performer.media = self._known.context.has_media
+        return True
+
+    async def _validate(self, checkpoint: Checkpoint, output: Any) -> Said:
+        try:
+            wrong = await self._outputs.judge(checkpoint, output)
+        except ValidatorFailed as error:
+            return Said(value=Wrong(str(error), final=True))
+        return Said(value=Wrong(f"the answer is not valid: {wrong}") if wrong else None)
 
     async def _end(self, batch: Batch, turn: Turn) -> bool:
         """The end that was decided, once the agent's own code was told."""
@@ -525,6 +588,8 @@ class Turns:
             archive=self._agent.archive or 0,
             holds=self._agent.holds,
             memory=self._agent.session_memory is not None,
+            finish=self._agent.finish,
+            repairs=self._agent.repairs if self._agent.checks_answers else 0,
             at=now,
         )
 
@@ -533,9 +598,7 @@ class Turns:
         checkpoint = self._known.checkpoint
         if self.given_route is not None or any(row.kind == SelectRoute.kind for row in self._known.rows):
             return
-        if not checkpoint.route and (checkpoint.turns or checkpoint.turn is not None):
-            raise MissingRoute("saved session has no model route", hint="give route=, or select one with sessions.select_route(…)")
-        self._router.model(self.preparation.route(checkpoint))
+        self._router.model(check_route(checkpoint, self._router))
         if self._agent.session_memory is not None and self._agent.session_memory.route is not None:
             self._router.model(self._agent.session_memory.route)
 

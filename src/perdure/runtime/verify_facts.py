@@ -168,7 +168,8 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
         case NoteAdded():
             if entry.once and ids.once_key(entry.extension, entry.once) in before.once:
                 yield f"the guidance {entry.once!r} of {entry.extension!r} is given once, and was given before"
-            if entry.continues and (turn is None or (turn.continued and entry.extension) or turn.ending or not turn.completing):
+            once = turn is not None and entry.extension and (turn.continued or not turn.completing)
+            if entry.continues and (turn is None or turn.ending or once or (not entry.extension and turn.finish == "answer")):
                 yield "no turn could go on with it"
             if entry.receipt and (turn is None or not turn.calls or not reviewing(turn) or turn.tools[0].receipt != entry.receipt):
                 yield "no call outside of the conversation just came to that"

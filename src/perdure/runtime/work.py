@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -27,6 +28,7 @@ from ..store.base import StoredBlob
 from ..tools.tool import WithMedia
 from .calls import Calls
 from .ledger import Ledger
+from .output import Outputs
 from .perform import Late, Outcome, Performed, Performer, asked_to_stop
 from .prepare import Asked
 from .transactions import Transaction
@@ -64,7 +66,9 @@ class Work:
         performer: Performer,
         calls: Calls,
         ledger: Ledger,
+        outputs: Outputs,
         *,
+        checkpoint: Callable[[], Checkpoint],
         wake: Callable[[], None],
         keep: Callable[[asyncio.Task[Any]], None],
         late: Late,
@@ -81,6 +85,8 @@ class Work:
         self._performer = performer
         self._calls = calls
         self._ledger = ledger
+        self._outputs = outputs
+        self._checkpoint = checkpoint
         self._wake = wake
         self._keep = keep
         self._late = late
@@ -156,6 +162,8 @@ class Work:
             failure = Failure(code="unknown_tool", message=f"there is no tool {name!r} any more")
             return msgspec.structs.replace(self._performer.stopped(item, failure, began=False), status="failed"), ()
         arguments = await self._calls.arguments(item, self._ledger)
+        if item.plan.ends:
+            return await self._performer.finish(item, tool, arguments, partial(self._outputs.judge, self._checkpoint()))
         if name == READ_RESULT and self._agent.archive is not None:
             return await self._performer.read(item, tool, arguments, self._archived)
         return await self._performer.tool(item, self._agent, tool, arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -111,15 +111,21 @@ class World:
         name: str = "scripted",
         notes: Step = "What was said so far.",
         memory: Step = "[]",
+        repairs: Sequence[Step] = (),
         window: int | None = None,
     ) -> FunctionModel:
         """A model that plays a script, as `ScriptedModel` does, and can be killed before it answers and in the middle of the stream."""
 
         async def play(request: ModelRequest) -> AsyncIterator[Delta | Reply | str]:
             aside: dict[str, Step] = {"notes": saved(notes), "memory": memory}
-            position = request.purpose if request.purpose in aside else str(request.answers)
+            step: Any
+            if request.purpose == "repair":
+                position, step = f"repair {request.repair}", repairs[request.repair - 1]
+            elif request.purpose in aside:
+                position, step = request.purpose, aside[request.purpose]
+            else:
+                position, step = str(request.answers), steps[request.answers]
             await self.point("model", position, "before")
-            step: Any = aside[request.purpose] if request.purpose in aside else steps[request.answers]
             if isinstance(step, Exception):
                 raise step
             if not isinstance(step, Reply | str):

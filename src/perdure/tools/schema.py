@@ -26,7 +26,7 @@ from .context import ToolContext
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["ArgumentsInvalid", "ResultInvalid", "Shape", "identity", "is_light", "plain", "shape_of", "unkept"]
+__all__ = ["ArgumentsInvalid", "ResultInvalid", "Shape", "identity", "is_light", "plain", "schema_of", "shape_of", "unkept", "wrong_fields"]
 
 _log = logging.getLogger("perdure.tools")
 
@@ -84,7 +84,7 @@ class Shape:
             return self.adapter.validate_json(data)
         except ValidationError as error:
             # `from None`: the original prints the values, and these may be secrets that must not reach a log.
-            raise ArgumentsInvalid(_wrong_fields(tool, error)) from None
+            raise ArgumentsInvalid(f"the arguments of {tool} are not valid: {wrong_fields(error)}") from None
         except Exception as error:
             _log.exception("a validator of the tool %s failed", tool)
             raise ArgumentsInvalid(f"the arguments of {tool} could not be checked: a validator raised {type(error).__name__}") from None
@@ -318,6 +318,24 @@ def _described(hint: Any, description: str) -> Any:
 
 def _compile(parameters: list[inspect.Parameter], name: str) -> tuple[TypeAdapter[dict[str, Any]], dict[str, Any]]:
     from pydantic import TypeAdapter
+
+    def arguments(**values: Any) -> dict[str, Any]:
+        return values
+
+    # A stand-in with the tool's signature: the real one has a context that is no argument, and may not be called here.
+    arguments.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    arguments.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    try:
+        adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(cast(Any, arguments))
+        return adapter, _json_schema(adapter)
+    except Exception as error:
+        summary = str(error).partition("\n")[0]
+        raise InvalidTool(
+            f"the parameters of the tool {name!r} have no JSON Schema: {summary}", hint="use types that JSON can hold"
+        ) from error
+
+
+def _json_schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:
     from pydantic.json_schema import GenerateJsonSchema
 
     class Schema(GenerateJsonSchema):
@@ -329,21 +347,21 @@ def _compile(parameters: list[inspect.Parameter], name: str) -> tuple[TypeAdapte
         def encode_default(self, default: Any) -> Any:
             return identity(default) if isinstance(default, set | frozenset) else super().encode_default(default)
 
-    def arguments(**values: Any) -> dict[str, Any]:
-        return values
+    schema: dict[str, Any] = canonical.check(adapter.json_schema(schema_generator=Schema), "schema")
+    return schema
 
-    # A stand-in with the tool's signature: the real one has a context that is no argument, and may not be called here.
-    arguments.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    arguments.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    try:
-        adapter: TypeAdapter[dict[str, Any]] = TypeAdapter(cast(Any, arguments))
-        schema = adapter.json_schema(schema_generator=Schema)
-        return adapter, canonical.check(schema, "schema")
-    except Exception as error:
-        summary = str(error).partition("\n")[0]
-        raise InvalidTool(
-            f"the parameters of the tool {name!r} have no JSON Schema: {summary}", hint="use types that JSON can hold"
-        ) from error
+
+def schema_of(wanted: Any) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+    """How values of a type are read, and their JSON Schema, whose root is no reference. Raises whatever pydantic raises."""
+    from pydantic import TypeAdapter
+
+    adapter: TypeAdapter[Any] = TypeAdapter(wanted)
+    schema = _json_schema(adapter)
+    if "$ref" in schema:
+        # A type that holds itself.
+        definitions = schema["$defs"]
+        schema = {**definitions[schema["$ref"].rpartition("/")[2]], "$defs": definitions}
+    return adapter, schema
 
 
 def _docstring(text: str) -> tuple[str, dict[str, str]]:
@@ -383,7 +401,8 @@ def _json_name(value: Any) -> str:
     )
 
 
-def _wrong_fields(tool: str, error: Any) -> str:
+def wrong_fields(error: Any) -> str:
+    """What pydantic found wrong, field by field, without any value."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     lines = []
     for item in found[:_SHOWN_FIELDS]:
@@ -391,11 +410,12 @@ def _wrong_fields(tool: str, error: Any) -> str:
         place = f"{place[:_SHOWN_NAME]}…" if len(place) > _SHOWN_NAME else place
         match item["type"]:
             case "unexpected_keyword_argument":
-                lines.append(f"{place}: there is no such parameter")
+                what = "there is no such parameter"
             case "missing_keyword_only_argument":
-                lines.append(f"{place}: is required")
+                what = "is required"
             case _:
-                lines.append(f"{place}: {item['msg']}")
+                what = item["msg"]
+        lines.append(f"{place}: {what}" if place else what)
     if len(found) > _SHOWN_FIELDS:
         lines.append(f"and {len(found) - _SHOWN_FIELDS} more")
-    return f"the arguments of {tool} are not valid: " + "; ".join(lines)
+    return "; ".join(lines)

@@ -283,7 +283,8 @@ class Tool:
     """A function that models can call; made by `tool`, never changed.
 
     ``parameters`` is a JSON Schema object, the same in every process. ``key`` names the parameters whose values make two calls the same
-    effect; None means all of them. ``timeout`` is in seconds, None for no limit; the runtime enforces it.
+    effect; None means all of them. ``timeout`` is in seconds, None for no limit; the runtime enforces it. ``within`` is what it is bound
+    to besides its function, such as a workspace's directory. One that ``asks`` is a question to the user, and no function runs.
     Calling a `Tool` calls its function, context included, with no check.
     """
 
@@ -304,6 +305,8 @@ class Tool:
     delegation: Delegation | None = None
     resumable: bool = False
     unique: Named | None = None
+    within: str = ""
+    asks: bool = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import hashlib
 import json
 import logging
@@ -86,7 +87,8 @@ def workspace_tools(
             tools.append(
                 _shell(tree, confined, clean_environment(_added(environment, confined)), timeout, longest, output_limit, shell_guard)
             )
-    return tools
+    # Another directory is another workspace, though the tools look the same.
+    return [dataclasses.replace(item, within=str(tree.root)) for item in tools]
 
 
 def mutating(tools: Iterable[Tool]) -> list[str]:

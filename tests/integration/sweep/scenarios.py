@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from perdure import (
     Agent,
     ApprovalCall,
@@ -47,6 +49,7 @@ from perdure import (
     TurnEnding,
     Unknown,
     Usage,
+    ask_user,
     image,
     tool,
 )
@@ -1477,6 +1480,113 @@ def noted_and_failed() -> Scenario:
     return Scenario(name="notes of a message that failed", agent=agent, script=script)
 
 
+# ------------------------------------------------------------------------------------------------- outputs and finishing
+
+
+class Verdict(TypedDict):
+    """What the answers of these agents are read as."""
+
+    cents: int
+
+
+async def even(verdict: Verdict) -> str | None:
+    return "the cents must be even" if verdict["cents"] % 2 else None
+
+
+def repaired_answer(*, valid: bool = True, validated: bool = False) -> Scenario:
+    """An answer of the wrong type is corrected once or twice; the corrections are receipts, and are not asked for again."""
+
+    def agent(world: World) -> Agent:
+        steps = [asks(call("charge", cents=1)), says("about five"), says('{"cents": 8}')]
+        repairs = [says('{"cents": 5}'), says('{"cents": 6}' if valid else "six")]
+        return Agent(
+            "a",
+            model=world.model(steps, repairs=repairs if validated or not valid else repairs[1:]),
+            tools=[charging(world)],
+            output_type=Verdict,
+            output_validators=[even] if validated else [],
+            repairs=2 if validated else 1,
+        )
+
+    async def script(life: Life) -> None:
+        await life.run("How much?", submission="m1")
+        await life.run("And now?", submission="m2")
+
+    how = "twice, with a validator" if validated else "once" if valid else "in vain"
+    return Scenario(name=f"answer that is corrected {how}", agent=agent, script=script)
+
+
+def steered_while_corrected() -> Scenario:
+    """A steer that comes while the answer is corrected goes behind it, and the turn goes on."""
+
+    def agent(world: World) -> Agent:
+        async def corrected(request: ModelRequest) -> Reply:
+            world.reached("correction")
+            await world.until("steer")
+            return says('{"cents": 2}')
+
+        return Agent("a", model=world.model([says("two"), says('{"cents": 4}')], repairs=[corrected]), output_type=Verdict)
+
+    async def person(life: Life) -> None:
+        await life.world.until("correction")
+        await life.runtime.sessions.send("s", "Double it.", deliver="steer", submission="s1")
+        life.world.reached("steer")
+
+    return Scenario(name="steered while the answer is corrected", agent=agent, script=one_question, actors={"person": person})
+
+
+def finished_by_call() -> Scenario:
+    """An answer ends nothing, a finish that doesn't fit neither; calls behind the one that does don't run."""
+
+    def agent(world: World) -> Agent:
+        steps = [
+            asks(call("charge", cents=1)),
+            says("I think that is all."),
+            asks(call("finish", cents="many")),
+            asks(call("look", place="x"), call("finish", cents=3), call("finish", cents=4), call("charge", cents=5)),
+            asks(call("look", place="y"), call("finish", cents=4), call("charge", cents=5)),
+        ]
+        return Agent(
+            "a",
+            model=world.model(steps),
+            tools=[charging(world), looking(world)],
+            finish="tool",
+            output_type=Verdict,
+            output_validators=[even],
+        )
+
+    return Scenario(name="turn that a call finishes", agent=agent, script=one_question)
+
+
+def asked_user(answer: str, *, timeout: float | None = None, on_silence: Any = "end") -> Scenario:
+    """An answer asks the user, whoever holds the session; what they say is a message."""
+
+    def agent(world: World) -> Agent:
+        steps = [asks(call("charge", cents=1), text="Let me see."), says("The blue one?"), asks(call("finish", answer="Blue it is."))]
+        model = world.model(steps)
+        return Agent("a", model=model, tools=[charging(world)], finish="ask", answer_timeout=timeout, on_silence=on_silence)
+
+    async def person(life: Life) -> None:
+        result = {"result": "Yes, the blue one."} if answer == "reply" else {}
+        await life.answer(answer, submission="answer-1", kind="answer", **result)
+
+    how = answer or f"silence, then {on_silence}"
+    return Scenario(name=f"asked user: {how}", agent=agent, script=one_question, actors={"person": person} if answer else {})
+
+
+def asked_by_a_call() -> Scenario:
+    """A call asks the user while another runs."""
+
+    def agent(world: World) -> Agent:
+        steps = [asks(call("ask_user", question="Which one?"), call("charge", cents=1)), says("Blue it is.")]
+        return Agent("a", model=world.model(steps), tools=[charging(world), ask_user()])
+
+    async def person(life: Life) -> None:
+        await life.answer("reply", submission="answer-1", kind="answer", result="The blue one.")
+
+    return Scenario(name="user asked by a call", agent=agent, script=one_question, actors={"person": person})
+
+
 ALL: tuple[Callable[[], Scenario], ...] = (
     plain,
     lambda: three_steps("external"),
@@ -1554,4 +1664,14 @@ ALL: tuple[Callable[[], Scenario], ...] = (
     halted,
     pictured,
     noted_and_failed,
+    repaired_answer,
+    lambda: repaired_answer(valid=False),
+    lambda: repaired_answer(validated=True),
+    steered_while_corrected,
+    finished_by_call,
+    lambda: asked_user("reply"),
+    lambda: asked_user("deny"),
+    lambda: asked_user("", timeout=60),
+    lambda: asked_user("", timeout=60, on_silence="go_on"),
+    asked_by_a_call,
 )

@@ -97,7 +97,7 @@ def _answered(draft: Draft, operation: Operation, command: Answer, by: Literal["
     silent = "nobody answered in time" if by == "deadline" else "the user doesn't answer"
     silent += f": {command.reason}" if command.reason else ""
     if command.decision == "reply" and by == "deadline":
-        draft.write(NoteAdded(text=NOBODY_ANSWERED), at)
+        draft.write(NoteAdded(text=NOBODY_ANSWERED, continues=True), at)
     elif command.decision == "reply" and called:
         end_call(draft, operation, at, "succeeded", (response_to(plan, command.result, is_error=False),), attempt=0)
     elif command.decision == "reply":
