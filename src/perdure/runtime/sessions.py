@@ -13,6 +13,7 @@ from ..core.errors import UsageError
 from ..core.journal import open_entry
 from ..core.model_calls import ModelCall
 from .about import check_owner, check_text
+from .asked import AskedRequests
 from .branches import Branches
 from .calling import Calling
 from .consumers import Consumer
@@ -29,7 +30,7 @@ from .sending import NOTE_LIMIT
 __all__ = ["Sessions"]
 
 
-class Sessions(Keeping, Results, Requests, Branches, Redaction, Calling):
+class Sessions(Keeping, Results, AskedRequests, Requests, Branches, Redaction, Calling):
     """Commands and views of any session in the store. Nothing here runs agent code but `call_tool`."""
 
     def owned_by(self, owner: str) -> Sessions:

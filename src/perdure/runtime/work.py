@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -28,7 +27,6 @@ from ..store.base import StoredBlob
 from ..tools.tool import WithMedia
 from .calls import Calls
 from .ledger import Ledger
-from .output import Outputs
 from .perform import Late, Outcome, Performed, Performer, asked_to_stop
 from .prepare import Asked
 from .transactions import Transaction
@@ -55,8 +53,9 @@ class Work:
 
     ``requests`` are the model requests of operations that were prepared here. ``wake`` is called whenever something ended; ``keep`` gets
     the tasks that nobody here waits for any more, and ``late`` results that only another commit can take; ``archived`` answers calls of
-    the built-in tool that reads archived results, and ``around`` surrounds what runs. ``error`` is the store's that kept something from
-    being done: no outcome of what was to be done, but the end of whoever drives this.
+    the built-in tool that reads archived results, ``judge`` says what is wrong with the output of one that ends the turn, and ``around``
+    surrounds what runs. ``error`` is the store's that kept something from being done: no outcome of what was to be done, but the end of
+    whoever drives this.
     """
 
     def __init__(
@@ -66,9 +65,8 @@ class Work:
         performer: Performer,
         calls: Calls,
         ledger: Ledger,
-        outputs: Outputs,
         *,
-        checkpoint: Callable[[], Checkpoint],
+        judge: Callable[[Any], Awaitable[str]],
         wake: Callable[[], None],
         keep: Callable[[asyncio.Task[Any]], None],
         late: Late,
@@ -85,8 +83,7 @@ class Work:
         self._performer = performer
         self._calls = calls
         self._ledger = ledger
-        self._outputs = outputs
-        self._checkpoint = checkpoint
+        self._judge = judge
         self._wake = wake
         self._keep = keep
         self._late = late
@@ -163,7 +160,7 @@ class Work:
             return msgspec.structs.replace(self._performer.stopped(item, failure, began=False), status="failed"), ()
         arguments = await self._calls.arguments(item, self._ledger)
         if item.plan.ends:
-            return await self._performer.finish(item, tool, arguments, partial(self._outputs.judge, self._checkpoint()))
+            return await self._performer.finish(item, tool, arguments, self._judge)
         if name == READ_RESULT and self._agent.archive is not None:
             return await self._performer.read(item, tool, arguments, self._archived)
         return await self._performer.tool(item, self._agent, tool, arguments)

@@ -332,6 +332,7 @@ def working(arguments: Any) -> tuple[Work, asyncio.Event]:
         performer,
         cast("Any", SimpleNamespace(arguments=late_arguments)),
         cast("Any", None),
+        judge=cast("Any", None),
         wake=woken.set,
         keep=lambda _: None,
         late=lambda *_: None,
