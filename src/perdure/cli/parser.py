@@ -56,11 +56,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     verify.add_argument("session", nargs="?", metavar="SESSION", type=_named, help="only this one")
     verify.add_argument("--head", action="store_true", help="print the value to keep elsewhere, to notice later what was cut off")
     verify.add_argument("--expect", metavar="HEAD", help="a value that --head printed for this session before")
-    check = command("check", "check:run", "Before a deploy: which unfinished sessions the new code would refuse, and why.", json=True)
-    check.add_argument(
-        "--agents", nargs="+", action="extend", required=True, metavar="WHERE", help="module, module:agent or module:registry"
-    )
-    check.add_argument("--known", action="store_true", help="leave sessions of other agents out")
+    _again(command)
     demo = command("demo", "demo:run", "See an agent being killed a dozen times, and losing nothing.", store=False)
     demo.add_argument("rest", nargs=argparse.REMAINDER, metavar="…", help="see perdure demo --help")
     if list(argv[:1]) == ["demo"]:
@@ -186,6 +182,26 @@ def _keeping(command: Any) -> None:
     imported = command("import", "keeping:import_", "Take in what export wrote, verified, whole or not at all.", json=True)
     imported.add_argument("file", metavar="FILE", help="- reads standard input")
     imported.add_argument("--session", metavar="ID", type=_named, help="under this id instead; its hash chain becomes another one")
+
+
+def _again(command: Any) -> None:
+    where = "module, module:agent or module:registry"
+    check = command("check", "check:run", "Before a deploy: which unfinished sessions the new code would refuse, and why.", json=True)
+    check.add_argument("--agents", nargs="+", action="extend", required=True, metavar="WHERE", help=where)
+    check.add_argument("--known", action="store_true", help="leave sessions of other agents out")
+
+    request = command("request", "again:request", "Print the request that a model saw, and check it against its digests.", json=True)
+    request.add_argument("session", metavar="SESSION", type=_named)
+    request.add_argument("step", metavar="STEP", help="t14.0 (turn and step), or an operation such as t14.0.2")
+
+    said = "Say the same to an agent, in memory; receipts answer its calls, and nothing runs."
+    replay = command("replay", "again:replay_session", said, json=True)
+    replay.add_argument("session", metavar="SESSION", type=_named)
+    replay.add_argument("--agents", nargs="+", action="extend", required=True, metavar="WHERE", help=where)
+    replay.add_argument("--agent", metavar="NAME", help="which of them; the recorded one's name, if left out")
+    replay.add_argument(
+        "--model", metavar="NAME", help="this model instead of its own: openai:…, anthropic:…; recorded: as it answered then"
+    )
 
 
 def _transcripts(command: Any) -> None:

@@ -13,6 +13,7 @@ __all__ = [
     "CapacityExceeded",
     "CheckpointTooLarge",
     "ContentElsewhere",
+    "ContentRedacted",
     "ContextTooLong",
     "CoordinationError",
     "CutThroughCall",
@@ -356,6 +357,12 @@ class DefinitionChanged(Refused):
     """The agent's definition changed in a way that the unfinished turn can't follow; ``facts`` holds the difference."""
 
     code = "definition_changed"
+
+
+class ContentRedacted(Refused):
+    """What is needed was removed for good; ``facts`` hold the entry."""
+
+    code = "content_redacted"
 
 
 class OutputInvalid(Refused):

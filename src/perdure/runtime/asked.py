@@ -24,6 +24,7 @@ from .hooks import Additions
 from .known import Known
 from .messages import PAGE, read_entries
 from .prepare import correction
+from .recording import Recording, recorded
 from .scope import Scope
 
 __all__ = ["AskedRequest", "AskedRequests"]
@@ -94,6 +95,15 @@ class AskedRequests(Scope):
             redacted=tuple(redacted),
             private=group is not None,
         )
+
+    async def recording(self, session_id: str) -> Recording:
+        """What happened in a session, as what it takes to play it again; see `replay`.
+
+        Reads only. Raises `ContentRedacted` where what is needed was removed, and `UsageError` for a branch or an import.
+        """
+        head = await self._head(session_id)
+        rows = await read_entries(self._runtime.store, head.row.no)
+        return await recorded(session_id, map(open_entry, rows), self._fetcher(head.row))
 
     async def _started(self, head: Loaded, step: str, attempt: int | None) -> tuple[OperationStarted, str]:
         began = ids.began(step)

@@ -3,6 +3,7 @@
 from .checks import find_all_problems, find_problems, invalid_transcript
 from .clock import VirtualClock
 from .faults import Call, Fault, FaultStore, ProcessDied
+from .incident import Incident, from_session
 from .stage import Life, Loss, Point
 from .sweep import Ending, Report, Scenario, SweepFailed, sweep
 from .world import Effect, World
@@ -13,6 +14,7 @@ __all__ = [
     "Ending",
     "Fault",
     "FaultStore",
+    "Incident",
     "Life",
     "Loss",
     "Point",
@@ -24,6 +26,7 @@ __all__ = [
     "World",
     "find_all_problems",
     "find_problems",
+    "from_session",
     "invalid_transcript",
     "sweep",
 ]
