@@ -19,7 +19,7 @@ PATIENCE = 60.0
 
 AGENTS = '''
 import asyncio, os, pathlib, time
-from perdure import Agent, Done, FunctionModel, RateLimited, Reply, Router, ToolCall, ToolContext, Usage, tool
+from perdure import Agent, Done, FunctionModel, RateLimited, Reply, Router, ScriptedModel, ToolCall, ToolContext, Usage, tool
 
 HERE = pathlib.Path(__file__).parent
 
@@ -118,6 +118,11 @@ TOOLS = [pay, block, refund, break_down, nasty, transfer, wonder, careful, chatt
 shop = Agent("shop", model=FunctionModel(play), tools=TOOLS, approve=["refund"])
 other = Agent("other", model=FunctionModel(play))
 routed = Agent("routed", model=Router({"fast": FunctionModel(play, name="fast"), "deep": FunctionModel(play, name="deep")}))
+
+finished = Reply(tool_calls=[ToolCall("finish", {"answer": "Blue it is."})])
+asking = Agent("asking", model=ScriptedModel(["Which one?", finished]), finish="ask")
+counting = Agent("counting", model=ScriptedModel(["about five"], repairs=['{"value": 5}']), output_type=int)
+changed = [shop.replace(instructions="Be kind.", tools=[item for item in TOOLS if item is not refund], approve=[])]
 
 async def main():
     raise AssertionError("nobody may run this")

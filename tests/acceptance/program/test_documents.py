@@ -65,6 +65,17 @@ def test_a_section_about_exactly_once_runs_and_prints_what_it_says(tmp_path: Pat
     assert python(tmp_path, "snippet.py", code).splitlines() == expected
 
 
+OUTPUTS = {title: blocks for title, blocks in sections("docs/outputs.md").items() if any(kind == "python" for kind, _ in blocks)}
+
+
+@pytest.mark.parametrize("title", OUTPUTS)
+def test_a_section_about_outputs_runs_and_prints_what_it_says(tmp_path: Path, title: str) -> None:
+    code = "\n\n".join(text for language, text in OUTPUTS[title] if language == "python")
+    expected = EXPECTED.findall(code)
+    assert expected
+    assert python(tmp_path, "snippet.py", code).splitlines() == expected
+
+
 def test_the_page_about_middleware_runs_and_prints_what_it_says_and_is_the_example(tmp_path: Path) -> None:
     [code] = [text for blocks in sections("docs/middleware.md").values() for language, text in blocks if language == "python"]
     printed = python(tmp_path, "snippet.py", code).splitlines()

@@ -1498,10 +1498,10 @@ def repaired_answer(*, valid: bool = True, validated: bool = False) -> Scenario:
 
     def agent(world: World) -> Agent:
         steps = [asks(call("charge", cents=1)), says("about five"), says('{"cents": 8}')]
-        repairs = [says('{"cents": 5}'), says('{"cents": 6}' if valid else "six")]
+        repairs = [says('{"cents": 5}'), says('{"cents": 6}')] if validated else [says('{"cents": 6}' if valid else "six")]
         return Agent(
             "a",
-            model=world.model(steps, repairs=repairs if validated or not valid else repairs[1:]),
+            model=world.model(steps, repairs=repairs),
             tools=[charging(world)],
             output_type=Verdict,
             output_validators=[even] if validated else [],
@@ -1513,7 +1513,8 @@ def repaired_answer(*, valid: bool = True, validated: bool = False) -> Scenario:
         await life.run("And now?", submission="m2")
 
     how = "twice, with a validator" if validated else "once" if valid else "in vain"
-    return Scenario(name=f"answer that is corrected {how}", agent=agent, script=script)
+    # A correction is one commit more, and an answer that the host's own code looks at too.
+    return Scenario(name=f"answer that is corrected {how}", agent=agent, script=script, commits=12 if validated else 7)
 
 
 def steered_while_corrected() -> Scenario:
