@@ -129,6 +129,7 @@ from .models.base import Delta, Model, ModelOutput, ModelRequest, ModelSettings,
 from .models.prices import Price, Prices
 from .models.router import Router
 from .models.scripted import FunctionModel, Reply, ScriptedModel
+from .runtime.asked import AskedRequest
 from .runtime.branches import Branch, Effect, Fork
 from .runtime.calling import ToolOutcome
 from .runtime.clock import Clock
@@ -143,7 +144,9 @@ from .runtime.keeping import Exported, Imported, Target
 from .runtime.lines import JsonLines
 from .runtime.media import audio, file, image
 from .runtime.pools import Pool, Pools
+from .runtime.recording import RecordedCall, RecordedTurn, Recording
 from .runtime.redaction import Removed
+from .runtime.redefining import Deploy, Keyless, WouldRefuse
 from .runtime.requests import Request, Uncertain
 from .runtime.result import Result
 from .runtime.runtime import Runtime, open  # noqa: A004
@@ -171,6 +174,7 @@ __all__ = [
     "ApprovalRequested",
     "Archived",
     "Ask",
+    "AskedRequest",
     "AuthenticationFailed",
     "Blob",
     "BlobStore",
@@ -193,6 +197,7 @@ __all__ = [
     "Deliver",
     "Delta",
     "Deny",
+    "Deploy",
     "DirectoryBlobs",
     "Done",
     "DuplicateTool",
@@ -234,6 +239,7 @@ __all__ = [
     "InvalidTranscript",
     "InvalidURL",
     "JsonLines",
+    "Keyless",
     "LimitExceeded",
     "Limits",
     "Media",
@@ -285,6 +291,9 @@ __all__ = [
     "Reached",
     "Reasoning",
     "ReasoningDelta",
+    "RecordedCall",
+    "RecordedTurn",
+    "Recording",
     "Recovered",
     "Redacted",
     "RedactedPart",
@@ -375,6 +384,7 @@ __all__ = [
     "Uri",
     "Usage",
     "UsageError",
+    "WouldRefuse",
     "Written",
     "ask_user",
     "audio",

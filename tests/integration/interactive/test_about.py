@@ -268,6 +268,7 @@ async def test_every_view_of_a_resumed_session_reports_the_identity_of_its_creat
 
 ARGUMENTS: dict[str, Any] = {
     "content": "hello",
+    "step": "t2.0",
     "request_id": "0" * 16,
     "decision": "deny",
     "route": "a",

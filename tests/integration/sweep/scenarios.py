@@ -1514,7 +1514,7 @@ def repaired_answer(*, valid: bool = True, validated: bool = False) -> Scenario:
 
     how = "twice, with a validator" if validated else "once" if valid else "in vain"
     # A correction is one commit more, and an answer that the host's own code looks at too.
-    return Scenario(name=f"answer that is corrected {how}", agent=agent, script=script, commits=12 if validated else 7)
+    return Scenario(name=f"answer that is corrected {how}", agent=agent, script=script, commits=11 if validated else 7)
 
 
 def steered_while_corrected() -> Scenario:
