@@ -92,6 +92,7 @@ class Batch:
         self.erased: tuple[str, ...] = ()
         self.pool = head.pool
         self._ended: list[Draw] = []
+        self.refusals: dict[str, Refused] = {}
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -173,6 +174,7 @@ class Batch:
         try:
             written = self.apply(decided)
         except Refused as refusal:
+            self.refusals[command.submission] = refusal
             failure = Failure(code=str(refusal.facts.get("reason", refusal.code)), message=refusal.message)
             self._refuse(command.submission, digest(command), command.actor, failure, command.at)
             return True

@@ -20,7 +20,6 @@ from ..core.commands import (
     Revive,
     RunCommand,
 )
-from ..core.entries import SubmissionRefused
 from ..core.errors import InvalidMessage, QueueFull, StaleRequest, UsageError
 from ..core.reports import TimePassed
 from ..core.rules.requests import check_decision
@@ -122,7 +121,7 @@ class Door(Scope):
         return await self._send(session_id, command)
 
     async def _apply(self, head: Loaded, checkpoint: Checkpoint, command: Command, waiting: list[InboxRow], now: int) -> Submission | None:
-        """The sender's own commit. None: somebody was faster."""
+        """The sender's own commit. None: somebody was faster. Raises the `Refused` of what the state says no to, and writes nothing."""
         command = msgspec.structs.replace(command, at=now)
         batch = Batch(head, checkpoint, now=now)
         ledger = Ledger(self._runtime.store, head.row.no)
@@ -131,8 +130,12 @@ class Door(Scope):
         # What ran out of time before was over when this came.
         batch.apply(TimePassed(at=now))
         await take_control(batch, ledger, waiting, command)
-        if checkpoint.archived and any(isinstance(entry, SubmissionRefused) for entry in batch.entries):
-            raise put_away(head.row.session_id)
+        # What became of an effect is a fact, kept even where it comes too late; any other refused command leaves no trace.
+        if (refusal := batch.refusals.get(command.submission)) is not None:
+            if checkpoint.archived:
+                raise put_away(head.row.session_id)
+            if not isinstance(command, ReportResult):
+                raise refusal
         seq = batch.consumed[command.submission]
         arrival = head.row.inbox_head + 1
         row = receipt_row(command, arrival=arrival, at=now, seq=seq)

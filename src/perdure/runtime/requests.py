@@ -173,7 +173,10 @@ class Requests(Door, Arguments):
         return (await self.checkpoint(session_id)).grants
 
     async def revoke(self, session_id: str, grant: str, *, submission: str | None = None, actor: str = "") -> Submission:
-        """Ask again about a call that was granted. Refused, in the journal, if there is no such grant."""
+        """Ask again about a call that was granted.
+
+        Raises `SubmissionRejected` (*unknown_grant*) if there is none; where a process holds the session, that is in the journal.
+        """
         check_id(grant, "a grant")
         return await self._control(session_id, RevokeGrant(grant=grant, submission=submission_id(submission), actor=actor))
 

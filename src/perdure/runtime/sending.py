@@ -192,7 +192,11 @@ class Sending(Infos, Attachments):
         )
 
     async def edit(self, session_id: str, message: str, content: Input, *, submission: str | None = None, actor: str = "") -> Submission:
-        """Give a waiting message another content, by its submission id; its place stays. Refused, in the journal, once it was delivered."""
+        """Give a waiting message another content, by its submission id; its place stays.
+
+        Raises `SubmissionRejected` (*delivered*) if no such message waits, and *not_a_persons* for one that a source sent; where a process
+        holds the session, that is in the journal.
+        """
         given = content_of(content)
         message = check_id(message, "a submission id")
         command = checked(EditMessage(message=message, parts=given.parts, submission=submission_id(submission), actor=actor))
@@ -203,7 +207,10 @@ class Sending(Infos, Attachments):
         return await self._control(session_id, command)
 
     async def withdraw(self, session_id: str, message: str, *, submission: str | None = None, actor: str = "") -> Submission:
-        """Take back a waiting message, by its submission id. Refused, in the journal, once it was delivered."""
+        """Take back a waiting message, by its submission id.
+
+        Raises `SubmissionRejected` (*delivered*) if no such message waits; where a process holds the session, that is in the journal.
+        """
         message = check_id(message, "a submission id")
         return await self._control(session_id, Withdraw(message=message, submission=submission_id(submission), actor=actor))
 

@@ -43,13 +43,18 @@ class Sessions(Keeping, Results, AskedRequests, Requests, Branches, Redaction, C
     async def interrupt(
         self, session_id: str, *, reason: str = "", turn: str = "", submission: str | None = None, actor: str = ""
     ) -> Submission:
-        """Stop the session's running turn. The session stays usable. Raises `SessionNotFound`."""
+        """Stop the session's running turn. The session stays usable.
+
+        Raises `SessionNotFound`, and `SubmissionRejected` (*idle*, *stale_turn*) if it doesn't run; where a process holds the session,
+        that is in the journal.
+        """
         command = Interrupt(turn=check_text(turn, "turn"), reason=reason, submission=submission_id(submission), actor=actor)
         return await self._control(session_id, command)
 
     async def select_route(self, session_id: str, route: str, *, submission: str | None = None, actor: str = "") -> Submission:
-        """Use another route for the next turns. Refused, in the journal, while a turn runs.
+        """Use another route for the next turns.
 
+        Raises `SubmissionRejected` (*busy*) while a turn runs; where a process holds the session, that is in the journal.
         Which routes exist is known where the agent is: a session whose route is unknown there is refused until another is selected.
         """
         check_id(route, "a route")

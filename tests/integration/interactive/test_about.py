@@ -212,12 +212,14 @@ async def test_the_checkpoint_stays_small_however_long_the_metadata_is(place: Pl
         assert (await process.sessions.info("s")).metadata == notes
 
 
-async def test_labels_and_identity_that_are_too_long_together_are_refused_in_the_journal(place: Place) -> None:
+async def test_labels_and_identity_that_are_too_long_together_are_refused_and_leave_no_trace(place: Place) -> None:
     async with place.process() as process:
         await process.sessions.send("s", "hello", identity=Identity(owner="x" * 4000))
-        await process.sessions.describe("s", labels={str(number): "y" * 900 for number in range(6)})
-        (refused,) = await process.sessions.entries("s", kinds=["submission_refused"])
-        assert refused.failure.code == "limit_exceeded"  # type: ignore[attr-defined]
+        before = await process.sessions.entries("s")
+        with pytest.raises(perdure.LimitExceeded) as raised:
+            await process.sessions.describe("s", labels={str(number): "y" * 900 for number in range(6)})
+        assert raised.value.facts["limit"] == "about"
+        assert await process.sessions.entries("s") == before
         assert (await process.sessions.info("s")).labels == {}
 
 

@@ -85,12 +85,32 @@ async def test_a_withdrawn_message_is_never_delivered_and_its_id_stays_used(runt
 async def test_a_delivered_message_can_not_be_changed_any_more(runtime: Runtime, change: str) -> None:
     agent = payer()
     await park(runtime, agent)
-    if change == "edit":
-        await runtime.sessions.edit("s", "first", "6")
-    else:
-        await runtime.sessions.withdraw("s", "first")
-    refused: Any = (await runtime.sessions.entries("s"))[-1]
-    assert (refused.kind, refused.failure.code) == ("submission_refused", "delivered")
+    before = await runtime.sessions.entries("s")
+    for message in ("first", "nobody's"):
+        changing = runtime.sessions.edit("s", message, "6") if change == "edit" else runtime.sessions.withdraw("s", message)
+        with pytest.raises(perdure.SubmissionRejected) as raised:
+            await changing
+        assert raised.value.facts["reason"] == "delivered"
+    assert await runtime.sessions.entries("s") == before
+
+
+async def test_a_refused_command_leaves_no_trace_and_its_id_can_be_used_again(runtime: Runtime) -> None:
+    agent = payer()
+    await park(runtime, agent)
+    await runtime.sessions.send("s", "a", submission="a")
+    before = await runtime.sessions.entries("s"), await waiting(runtime)
+    for command in (
+        runtime.sessions.revoke("s", "nothing", submission="again"),
+        runtime.sessions.withdraw("s", "b", submission="again"),
+        runtime.sessions.interrupt("s", turn="t99", submission="again"),
+        runtime.sessions.select_route("s", "other", submission="again"),
+    ):
+        with pytest.raises(perdure.SubmissionRejected):
+            await command
+    assert (await runtime.sessions.entries("s"), await waiting(runtime)) == before
+    taken = await runtime.sessions.withdraw("s", "a", submission="again")
+    assert not taken.duplicate
+    assert await waiting(runtime) == []
 
 
 @pytest.mark.spec("S2-038")
@@ -100,9 +120,9 @@ async def test_a_message_that_no_person_sent_can_be_withdrawn_and_not_edited(run
     robot = perdure.Source(kind="agent", name="robot", id="r-1")
     await runtime.sessions.send("s", "from a robot", submission="r", source=robot)
     before = await waiting(runtime)
-    await runtime.sessions.edit("s", "r", "from a person")
-    refused: Any = (await runtime.sessions.entries("s"))[-1]
-    assert (refused.kind, refused.failure.code) == ("submission_refused", "not_a_persons")
+    with pytest.raises(perdure.SubmissionRejected) as raised:
+        await runtime.sessions.edit("s", "r", "from a person")
+    assert raised.value.facts["reason"] == "not_a_persons"
     assert await waiting(runtime) == before
     await runtime.sessions.withdraw("s", "r")
     assert [row.submission_id for row in await waiting(runtime)] == []

@@ -146,13 +146,13 @@ async def write_rich_session(runtime: Runtime, session_id: str = "rich") -> None
         async for event in session.events():
             if isinstance(event, perdure.OperationStarted) and event.plan is not None and event.plan.name == "hang":
                 await session.send("and be quick", deliver="steer", submission="steer-1")
+                await session.interrupt(turn="t99", submission="stop-0")
                 await session.interrupt(reason="enough", submission="stop-1", actor="cleo")
             if isinstance(event, perdure.TurnEnded) and event.submission == stuck.id:
                 break
         async for event in session.events():
             if isinstance(event, perdure.TurnCompleted) and event.submission == "steer-1":
                 break
-        await session.interrupt(submission="stop-2")
     while (await sessions.info(session_id)).holder is not None:
         await asyncio.sleep(0.001)
     assert (await runtime.run(AGENT, "rob", session=session_id, submission="mail-5")).status == "aborted"

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typing_extensions import TypedDict
 
 from perdure import (
@@ -40,6 +41,7 @@ from perdure import (
     SessionHalted,
     SessionMemory,
     SessionNotFound,
+    SubmissionRejected,
     Text,
     ToolCall,
     ToolCallResponse,
@@ -677,6 +679,9 @@ def interrupted_in_model() -> Scenario:
         async with life.runtime.session("s", life.agent) as session:
             await session.send("one", submission="m1")
             await life.world.until("there")
+            # One of another turn does nothing; where nobody holds the session, its sender is told at once.
+            with suppress(SubmissionRejected):
+                await session.interrupt(turn="t99", submission="interrupt-0")
             await session.interrupt(submission="interrupt-1")
             await session.send("two", submission="m2")
             await life.settled("m1", "m2")
@@ -736,11 +741,12 @@ def interrupted_in_tools() -> Scenario:
 
 
 def interrupted_while_idle() -> Scenario:
-    """There is nothing to interrupt, and the journal says so."""
+    """There is nothing to interrupt; whoever wants to is told so, and the journal holds nothing of it."""
 
     async def script(life: Life) -> None:
         await life.run("Please.", submission="m1")
-        await life.runtime.sessions.interrupt("s", submission="interrupt-1")
+        with pytest.raises(SubmissionRejected, match="no turn is running"):
+            await life.runtime.sessions.interrupt("s", submission="interrupt-1")
 
     return replace(plain(), name="interrupted while idle", script=script, commits=None, sends=None)
 
