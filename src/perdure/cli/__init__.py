@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("PERDURE_DEBUG", "") not in ("", "0"):
             raise
-        report(error, as_json=getattr(arguments, "json", False))
+        report(error, arguments)
         code = exit_code(error)
     return code
 

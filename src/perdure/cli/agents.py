@@ -37,14 +37,16 @@ def load(name: str, *, model: str | None = None) -> Agent:
         raise UsageError(f"{name!r} names no agent", hint="module:attribute, or path/to/file.py:attribute")
     found = _found(name, place, attribute)
     if not isinstance(found, Agent):
-        raise UsageError(f"{name!r} is a {type(found).__name__}, not an Agent", hint="name an Agent, or a function that returns one")
+        raise UsageError(
+            f"{name!r} is of the type {type(found).__name__}, not an Agent", hint="name an Agent, or a function that returns one"
+        )
     return found if model is None else found.replace(model=model)
 
 
 def _found(name: str, place: str, attribute: str) -> Any:
     """What stands at a place; what a function there returns."""
     keep_results()
-    with _guarded(f"importing {place!r}"):
+    with _guarded(f"importing {place!r}", place):
         found: Any = _module(place)
     for step in attribute.split("."):
         try:
@@ -72,7 +74,7 @@ def load_all(name: str) -> list[Agent]:
     place, separator, attribute = name.rpartition(":")
     if not separator:
         keep_results()
-        with _guarded(f"importing {name!r}"):
+        with _guarded(f"importing {name!r}", name):
             module = _module(name)
         found: Any = [item for item in vars(module).values() if isinstance(item, Agent)]
     else:
@@ -82,7 +84,9 @@ def load_all(name: str) -> list[Agent]:
     agents = [found] if isinstance(found, Agent) else list(found) if isinstance(found, list | tuple | set | frozenset) else [found]
     for item in agents:
         if not isinstance(item, Agent):
-            raise UsageError(f"{name!r} holds a {type(item).__name__}, not only agents", hint="an Agent, or a list or mapping of them")
+            raise UsageError(
+                f"{name!r} holds the type {type(item).__name__}, not only agents", hint="an Agent, or a list or mapping of them"
+            )
     unique = list(dict.fromkeys(agents))
     if not unique:
         raise UsageError(f"there are no agents in {name!r}", hint="module, module:agent or module:registry")
@@ -107,7 +111,7 @@ def belongs(info: SessionInfo, agents: list[Agent]) -> Agent:
 
 
 @contextmanager
-def _guarded(what: str) -> Iterator[None]:
+def _guarded(what: str, place: str = "") -> Iterator[None]:
     """Whatever somebody else's code does instead of coming to its end is told in a sentence."""
     try:
         with _patience(what):
@@ -115,11 +119,20 @@ def _guarded(what: str) -> Iterator[None]:
     except UsageError:
         raise
     except ModuleNotFoundError as error:
-        raise UsageError(f"{what} failed, it can't be imported: {error}", hint="run it where the module can be found") from error
+        raise UsageError(f"{what} failed, it can't be imported: {error}", hint=_where(error, place)) from error
     except SystemExit as leaving:
         raise UsageError(f"{what} ended the program: it called sys.exit({leaving.code!r})", hint=GUARD) from leaving
     except Exception as error:
         raise UsageError(f"{what} failed: {type(error).__name__}: {error}", hint="PERDURE_DEBUG=1 shows where") from error
+
+
+def _where(error: ModuleNotFoundError, place: str) -> str:
+    """What to do about a module that isn't found: the one that was named, or another that it needs."""
+    missing = error.name or ""
+    if not (missing and (place == missing or place.startswith(f"{missing}."))):
+        return f"it needs {missing or 'another module'}: install that, or run it where it can be found"
+    file = Path(f"{place.replace('.', '/')}.py")
+    return f"there is no {file} in {Path.cwd()}; run it where there is, or name its file: path/to/{file.name}:…"
 
 
 @contextmanager

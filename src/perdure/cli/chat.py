@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ..agent import Agent
 from ..core.entries import MessageAdded, QueueChanged, TurnEnded, TurnStarted
-from ..core.errors import InvalidMessage, Refused, SessionNotFound, UsageError
+from ..core.errors import InvalidMessage, PerdureError, Refused, SessionNotFound, UsageError
 from ..core.media import Media
 from ..core.messages import Message, Text, ToolCall, ToolCallResponse
 from ..core.records import Identity
@@ -24,6 +24,7 @@ from .agents import ad_hoc, belongs, load
 from .ask import Lines
 from .exits import OK
 from .follow import Follower, Left
+from .hints import told
 from .keyboard import Keyboard
 from .live import Progress, called, outcome_mark
 from .opening import opened
@@ -44,8 +45,10 @@ def chat(arguments: argparse.Namespace) -> int:
     """Talk until somebody leaves."""
     if arguments.agent is None and arguments.model is None:
         raise UsageError("chat needs an agent", hint="perdure chat module:agent, or --model openai:…")
+    if arguments.sandbox is not None and arguments.workspace is None:
+        raise UsageError(f"--sandbox {arguments.sandbox} confines nothing", hint="--workspace DIR gives the agent a shell to confine")
     agent = load(arguments.agent, model=arguments.model) if arguments.agent else ad_hoc(arguments.model)
-    return asyncio.run(_chat(arguments, with_workspace(agent, arguments.workspace, arguments.sandbox)))
+    return asyncio.run(_chat(arguments, with_workspace(agent, arguments.workspace, arguments.sandbox or "required")))
 
 
 async def _chat(arguments: argparse.Namespace, agent: Agent) -> int:
@@ -112,7 +115,8 @@ class Talk:
         self.follower = Follower(
             runtime, session_id, screen, db=arguments.db, agent=agent, named=arguments.agent or "", keyboard=keyboard, progress=progress
         )
-        self.follower.refused = lambda error: screen.note((str(error), "red"))
+        self.db: str = arguments.db
+        self.follower.refused = lambda error: screen.note((self.told(error), "red"))
         self.free = asyncio.Event()
         self.waiting: dict[str, str] = {}
         self.attached: list[Media] = []
@@ -166,9 +170,13 @@ class Talk:
         except (Refused, InvalidMessage) as error:
             self.waiting.pop(submission)
             self._look_free()
-            self.screen.note((f"not sent: {error}", "red"))
+            self.screen.note((f"not sent: {self.told(error)}", "red"))
             return None
         return submission
+
+    def told(self, error: PerdureError) -> str:
+        """An error in one sentence, with what can be done about it here."""
+        return told(error, self.db, self.session_id)
 
     async def show_earlier(self) -> None:
         """The end of what was said before."""

@@ -22,14 +22,12 @@ async def _interrupt(arguments: argparse.Namespace) -> int:
     idle = SubmissionRejected(f"no turn is running in {arguments.session!r}", hint="there is nothing to interrupt", reason="idle")
     async with opened(arguments) as runtime:
         try:
-            if (await runtime.sessions.checkpoint(arguments.session)).turn is None:
-                raise idle
             sent = await runtime.sessions.interrupt(arguments.session, reason=arguments.reason, actor=arguments.actor)
             await confirm(runtime, arguments, sent, "the running turn is stopped")
         except SubmissionRejected as refusal:
             if refusal.facts.get("reason") != "idle":
                 raise
-            report(idle, as_json=arguments.json)
+            report(idle, arguments)
             return FAILED
     return OK
 

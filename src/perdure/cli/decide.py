@@ -13,6 +13,7 @@ from .exits import OK
 from .hints import command
 from .live import decided
 from .opening import opened, read_text
+from .screen import Screen
 from .sending import confirm
 
 __all__ = ["answer", "approve", "deny", "json_argument"]
@@ -70,6 +71,8 @@ async def _answer(arguments: argparse.Namespace, request_id: str | None, decisio
         words = decided(decision, request is not None and request.kind == "uncertain")
         name = f"{request.name or 'the question'} " if request is not None else ""
         await confirm(runtime, arguments, sent, f"{name}{words}: {request_id}", request=request_id, decision=decision)
+        if options.get("arguments") is not None and not arguments.json:
+            Screen().note(("the arguments are checked where the agent is; if they don't fit, the call ends with an error", "dim"))
     return OK
 
 

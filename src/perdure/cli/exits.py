@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from typing import Final
@@ -59,14 +60,16 @@ def failure_code(code: str) -> int:
     return PROVIDER if code in {known.code for known in providers} else FAILED
 
 
-def report(error: BaseException, *, as_json: bool) -> None:
-    """One line on standard error; with ``as_json`` an object on standard output too, for whoever reads that."""
+def report(error: BaseException, arguments: argparse.Namespace) -> None:
+    """One line on standard error; with ``--json`` an object on standard output too, for whoever reads that."""
+    from .hints import spoken
     from .output import results
     from .text import clean
 
     message, hint, code = f"{type(error).__name__}: {error}", "", "error"
     if isinstance(error, PerdureError):
-        message, hint, code = error.message, error.hint, error.code
+        message, code = error.message, error.code
+        hint = spoken(error.hint, getattr(arguments, "db", ""), getattr(arguments, "session", None) or "")
     elif isinstance(error, OSError):
         message, code = str(error), "os_error"
     else:
@@ -75,5 +78,5 @@ def report(error: BaseException, *, as_json: bool) -> None:
     if hint:
         line += f" ({clean(hint, one_line=True)})"
     print(line, file=sys.stderr)
-    if as_json:
+    if getattr(arguments, "json", False):
         print(json.dumps({"error": {"code": code, "message": message, "hint": hint}}), file=results())

@@ -31,7 +31,7 @@ from ..runtime.runtime import Runtime
 from ..runtime.session import Session
 from .ask import Lines, ask, how_to_answer
 from .exits import INTERRUPTED, TERMINATED, WAITING
-from .hints import command, resume_command
+from .hints import command, resume_command, told
 from .keyboard import Keyboard
 from .live import Progress
 from .output import results
@@ -83,7 +83,7 @@ class Follower:
         self.progress = progress or Progress(screen, answers=answers)
         self.own = self.progress.own
         self.keyboard: Lines | None = keyboard or (Keyboard(screen) if screen.interactive and wait else None)
-        self.turn: TurnStarted | None = None
+        self.turn: str | None = None
         self.interrupted = False
         self.stopped = False
         self.idle_interrupt: Callable[[], None] | None = None
@@ -128,7 +128,7 @@ class Follower:
         self.interrupted = True
         self.progress.pause()
         self.screen.note(("\ninterrupting the turn; Ctrl-C again leaves at once, as a crash would", "yellow"))
-        task = asyncio.ensure_future(self._interrupt(self.turn.turn))
+        task = asyncio.ensure_future(self._interrupt(self.turn))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
 
@@ -136,7 +136,7 @@ class Follower:
         try:
             await self.runtime.sessions.interrupt(self.session_id, turn=turn, reason="interrupted", actor=me())
         except PerdureError as error:
-            self.screen.advice((f"the turn could not be interrupted: {error}", "red"))
+            self.screen.advice((f"the turn could not be interrupted: {told(error, self.db, self.session_id)}", "red"))
 
     def _leave(self, code: int) -> None:
         self._leaving = code
@@ -173,7 +173,7 @@ class Follower:
     def _follow(self, event: Event) -> None:
         match event:
             case TurnStarted():
-                self.turn = event
+                self.turn = event.turn
                 self._unknown.clear()
             case OperationEnded(status="uncertain", final=True) if event.parts:
                 self._unknown[event.operation] = getattr(event.parts[0], "name", "") or "a call"
@@ -248,7 +248,7 @@ class Follower:
         except StaleRequest:
             self.screen.note(("somebody else was faster", "yellow"))
         except PerdureError as error:
-            self.screen.advice((str(error), "red"))
+            self.screen.advice((told(error, self.db, self.session_id), "red"))
             self._asking = None
             self._ask_next()
             return

@@ -1,10 +1,12 @@
-"""Commands as somebody would type them, to be copied from a message."""
+"""Commands as somebody would type them, to be copied from a message, and what the library's advice is called on the command line."""
 
 from __future__ import annotations
 
 import shlex
 
-__all__ = ["SOME_AGENT", "command", "resume_command"]
+from ..core.errors import PerdureError
+
+__all__ = ["SOME_AGENT", "SPOKEN", "command", "resume_command", "spoken", "told"]
 
 SOME_AGENT = "YOUR_MODULE:…"
 """Where the agent is, for messages of commands that don't know."""
@@ -20,3 +22,39 @@ def resume_command(db: str, session_id: str, agent: str = "") -> str:
     """How to go on with a session; ``agent`` is how the command line named it."""
     known = shlex.quote(agent) if agent else SOME_AGENT
     return f"{command(db, 'resume', session_id)} --agents {known}"
+
+
+SPOKEN: dict[str, tuple[str, ...] | str] = {
+    "sessions.revive(…)": ("revive",),
+    "sessions.repair(…)": ("repair",),
+    "give route=, or select one with sessions.select_route(…)": ("route", "ROUTE"),
+    "while_running=True": "--while-running",
+    "tree=True": "--tree",
+    "session_id=…": "--session ID",
+    'decision="settle"': "settle",
+    'sandbox="off"': "--sandbox off",
+    "pass shell=False": "--sandbox auto leaves the shell out",
+    "leave owner= out": "leave --owner out",
+    " or pass api_key=": "",
+    'pass model="openai:…" to Agent or perdure.open': "--model openai:… gives it one",
+    "open the store with blobs=": "name the store as sqlite:///path?blobs=directory,",
+    "before= is": "--before is",
+    "send perdure.Uri(uri=…) where the provider may fetch it": "fetch it first, and attach the file",
+    "send a Uri": "attach a smaller file",
+}
+"""What advice for a program is called here: words, or a command of the session that it is about."""
+
+
+def spoken(hint: str, db: str, session_id: str) -> str:
+    """Advice as the command line can follow it."""
+    for called, said in SPOKEN.items():
+        if called in hint:
+            if not isinstance(said, str):
+                said = f"`{command(db, said[0], session_id or 'SESSION', *said[1:])}`"
+            hint = hint.replace(called, said)
+    return hint
+
+
+def told(error: PerdureError, db: str, session_id: str) -> str:
+    """An error in one sentence, with what can be done about it here."""
+    return f"{error.message} ({spoken(error.hint, db, session_id)})" if error.hint else error.message

@@ -95,7 +95,6 @@ def _running(command: Any) -> None:
     chat.add_argument(
         "--sandbox",
         choices=("required", "auto", "off"),
-        default="required",
         help="the workspace's shell: confined or not at all (required), left out where it can't be (auto), NOT confined (off)",
     )
 

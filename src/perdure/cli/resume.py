@@ -8,11 +8,12 @@ import signal
 
 from ..agent import Agent
 from ..core.entries import TurnCompleted, TurnEnded, TurnFailed
-from ..core.errors import PerdureError
+from ..core.errors import PerdureError, UsageError
 from ..runtime.runtime import Runtime
 from .agents import belongs, load
 from .exits import FAILED, INTERRUPTED, OK, TERMINATED, WAITING, exit_code, failure_code
 from .follow import Follower, Left, Parked
+from .hints import told
 from .opening import opened
 from .screen import Screen
 
@@ -21,8 +22,19 @@ __all__ = ["resume"]
 
 def resume(arguments: argparse.Namespace) -> int:
     """Take up one session, showing it, or all that are due."""
+    _take_session_behind_agents(arguments)
     agents = [load(name) for name in arguments.agents]
     return asyncio.run(_one(arguments, agents) if arguments.session else _all(arguments, agents))
+
+
+def _take_session_behind_agents(arguments: argparse.Namespace) -> None:
+    """``--agents shop:agent SESSION``: an agent's name has a colon, so the word without one is the session."""
+    named = [name for name in arguments.agents if ":" not in name]
+    if arguments.session is None and len(named) == 1:
+        arguments.session = named[0]
+        arguments.agents.remove(named[0])
+    if not arguments.agents:
+        raise UsageError("resume needs an agent", hint="--agents module:attribute, or path/to/file.py:attribute")
 
 
 async def _one(arguments: argparse.Namespace, agents: list[Agent]) -> int:
@@ -39,6 +51,9 @@ async def _one(arguments: argparse.Namespace, agents: list[Agent]) -> int:
                 if info.status == "idle":
                     screen.note(("there is nothing to do", "dim"))
                 else:
+                    turn = (await runtime.sessions.checkpoint(session_id)).turn
+                    # What is taken up here can be interrupted before it was heard of.
+                    follower.turn = None if turn is None else turn.id
                     driver = await runtime.engage(session_id, agent, force=arguments.force)
                     ended = await _until_idle(runtime, follower, agent)
                     runtime.disengage(driver)
@@ -89,7 +104,7 @@ async def _all(arguments: argparse.Namespace, agents: list[Agent]) -> int:
         task.cancel()
 
     loop.add_signal_handler(signal.SIGTERM, stop)
-    work = _Work(screen, agents)
+    work = _Work(screen, agents, arguments.db)
     try:
         async with opened(arguments) as runtime:
             await work.run(runtime)
@@ -113,9 +128,10 @@ class _Work:
 
     AT_ONCE = 16
 
-    def __init__(self, screen: Screen, agents: list[Agent]) -> None:
+    def __init__(self, screen: Screen, agents: list[Agent], db: str) -> None:
         self.screen = screen
         self.agents = agents
+        self.db = db
         self.rows: list[dict[str, str]] = []
         self.errors: list[PerdureError] = []
         self._slots = asyncio.Semaphore(self.AT_ONCE)
@@ -138,5 +154,5 @@ class _Work:
             except PerdureError as error:
                 self.errors.append(error)
                 row |= {"status": "refused", "error": error.code}
-                self.screen.advice(("✗ ", "red"), f"{session_id}: {error}")
+                self.screen.advice(("✗ ", "red"), f"{session_id}: {told(error, self.db, session_id)}")
             self.rows.append(row)

@@ -11,9 +11,11 @@ from ..core.entries import TurnEnded
 from ..core.errors import SessionNotFound, TurnUnfinished, UsageError
 from ..core.records import Identity
 from ..runtime.content import Input
+from ..runtime.halting import halted
 from ..runtime.infos import SessionInfo
 from ..runtime.result import Result
 from ..runtime.runtime import Runtime
+from ..runtime.scope import put_away
 from .agents import ad_hoc, belongs, load
 from .exits import FAILED, INTERRUPTED, OK, WAITING, failure_code
 from .follow import Follower, Left, Parked
@@ -97,6 +99,10 @@ def _why(result: Result) -> str:
 
 
 def _refuse_unfinished(arguments: argparse.Namespace, info: SessionInfo) -> None:
+    if info.status == "archived":
+        raise put_away(info.session_id)
+    if info.status == "halted":
+        raise halted(info.session_id)
     if info.status != "idle":
         why, send = (command(arguments.db, name, info.session_id) for name in ("why", "send"))
         raise TurnUnfinished(

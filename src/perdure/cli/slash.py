@@ -44,9 +44,11 @@ async def carry_out(talk: TypedTalk, handle: Session, line: str) -> None:
         await command.run(talk, handle, rest.strip())
     except SessionNotFound as error:
         begun = await talk.runtime.store.load(talk.session_id) is not None
-        talk.tell(str(error) if begun or name == "resume" else "the session begins with your first message", "red" if begun else "dim")
+        talk.tell(
+            talk.told(error) if begun or name == "resume" else "the session begins with your first message", "red" if begun else "dim"
+        )
     except PerdureError as error:
-        talk.tell(str(error), "red")
+        talk.tell(talk.told(error), "red")
 
 
 async def _help(talk: TypedTalk, handle: Session, rest: str) -> None:
@@ -86,7 +88,7 @@ async def _interrupt(talk: TypedTalk, handle: Session, rest: str) -> None:
     if talk.follower.turn is None:
         talk.tell("no turn is running", "yellow")
     else:
-        await handle.interrupt(reason=rest or "interrupted", turn=talk.follower.turn.turn, actor=talk.actor)
+        await handle.interrupt(reason=rest or "interrupted", turn=talk.follower.turn, actor=talk.actor)
 
 
 async def _model(talk: TypedTalk, handle: Session, rest: str) -> None:

@@ -30,6 +30,17 @@ def test_the_timeline_shows_the_arguments_that_ran_and_that_a_person_changed_the
     assert item["asked"] == {"order": "A-1", "cents": 500}
 
 
+def test_arguments_that_nobody_checked_yet_are_said_to_be_so(perdure: Program) -> None:
+    perdure("run", SHOP, "refund A-1", "--session", "s", "--no-wait", code=6)
+    perdure("approve", "s", "--arguments", '{"order": 7}')
+    assert "the arguments are checked where the agent is" in perdure.errors
+    perdure("resume", "s", "--agents", SHOP)
+    assert perdure.lines("ledger") == []
+    perdure("run", SHOP, "refund A-1", "--session", "s", "--no-wait", code=6)
+    perdure("approve", "s")
+    assert "checked" not in perdure.errors
+
+
 def test_a_call_that_nobody_edited_is_not_said_to_be(perdure: Program) -> None:
     perdure("run", SHOP, "refund A-1", "--session", "s", "--no-wait", code=6)
     perdure("approve", "s")
@@ -87,6 +98,16 @@ def test_interrupting_an_idle_session_says_that_there_is_nothing_to_stop(perdure
     assert perdure("interrupt", "s", code=1) == ""
     assert "no turn is running in 's'" in perdure.errors
     assert perdure.json("interrupt", "s", code=1)["error"]["code"] == "submission_rejected"
+    assert perdure("events", "s", "--json") == before
+
+
+@pytest.mark.parametrize("command", [["withdraw", "s", "nobody"], ["edit", "s", "nobody", "else"], ["revoke", "s", "nothing"]])
+def test_what_is_not_there_can_not_be_taken_back_and_nothing_is_written(perdure: Program, command: list[str]) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    before = perdure("events", "s", "--json")
+    perdure(*command, code=3)
+    assert command[2] in perdure.errors
+    assert "nothing was changed" in perdure.errors
     assert perdure("events", "s", "--json") == before
 
 

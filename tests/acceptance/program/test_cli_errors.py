@@ -69,10 +69,14 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["run", "agents_here:nobody", "hello"], 2, "its agents: shop"),
         (["run", "agents_here:number", "hello"], 2, "not an Agent"),
         (["run", "no_such_module:agent", "hello"], 2, "can't be imported"),
+        (["run", "nothere:agent", "hello"], 2, "there is no nothere.py in /"),
+        (["run", "needy:agent", "hello"], 2, "it needs not_installed: install that"),
         (["run", "no_such_file.py:agent", "hello"], 2, "there is no file"),
         (["run", "--model", "acme:large", "hello"], 2, "acme"),
         (["resume", "s", "--agents", "other:agent"], 2, "can't be imported"),
+        (["resume", "--agents", "s"], 2, "resume needs an agent"),
         (["chat"], 2, "needs an agent"),
+        (["chat", SHOP, "--sandbox", "off"], 2, "--workspace DIR"),
         (["dance"], 2, "dance"),
         (["--db", "postgresql://127.0.0.1:1/x", "sessions"], 4, "can't be reached"),
         (["--db", "missing/agents.db", "run", SHOP, "hello"], 2, "no directory"),
@@ -82,6 +86,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_mistake_is_answered_with_what_to_do(perdure: Program, command: list[str], code: int, words: str, stored: Path) -> None:
     if command[0] not in ("run", "chat", "dance") and command[0] != "--db":
         shutil.copy(stored, perdure.db)
+    (perdure.directory / "needy.py").write_text("import not_installed")
     perdure(*command, code=code)
     assert words in perdure.errors
     if command != ["dance"]:

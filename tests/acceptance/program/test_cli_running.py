@@ -12,6 +12,13 @@ from .conftest import PATIENCE, Program
 SHOP = "agents_here:shop"
 
 
+def test_the_session_may_stand_behind_the_agents(perdure: Program) -> None:
+    perdure("run", SHOP, "refund A-1", "--session", "s", "--no-wait", code=6)
+    perdure("approve", "s")
+    perdure("resume", "--agents", SHOP, "agents_here:other", "s")
+    assert perdure.lines("ledger") == ["A-1 500"]
+
+
 def test_the_answer_is_on_standard_output_and_the_work_is_not(perdure: Program) -> None:
     assert perdure("run", SHOP, "hello you") == "done: hello you\n"
     assert "completed · 1 step" in perdure.errors
