@@ -155,6 +155,7 @@ from .runtime.sessions import Sessions
 from .runtime.transcripts import Edit, Hunk, Revision, Revisions
 from .store.base import Store
 from .store.blobs import BlobStore, DirectoryBlobs
+from .store.outside import Swept, WithBlobs
 from .tools.asking import ask_user
 from .tools.context import ToolContext
 from .tools.policy import Allow, ApprovalCall, Ask, Deny
@@ -350,6 +351,7 @@ __all__ = [
     "SubmissionConflict",
     "SubmissionRefused",
     "SubmissionRejected",
+    "Swept",
     "Target",
     "Text",
     "TextDelta",
@@ -384,6 +386,7 @@ __all__ = [
     "Uri",
     "Usage",
     "UsageError",
+    "WithBlobs",
     "WouldRefuse",
     "Written",
     "ask_user",

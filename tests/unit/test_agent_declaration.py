@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from perdure.agent import Agent
+from perdure.agent.middleware import Middleware
 from perdure.core.errors import DuplicateTool, InvalidAgent, InvalidTool
 from perdure.core.records import Limits
 from perdure.models.base import ModelRequest, ModelSettings, ToolSpec
@@ -189,3 +190,53 @@ def test_two_tools_of_one_name_are_refused() -> None:
 
     with pytest.raises(DuplicateTool, match="two tools named 'refund'"):
         Agent("support", tools=[refund, other])
+
+
+class Named(Middleware):
+    name = "named"
+
+
+def with_method(name: str) -> Middleware:
+    return type("Clerk", (Named,), {name: lambda self, ctx: None})()
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("before_tools", "before_tool"),
+        ("after_tool_call", "after_tool"),
+        ("on_turn_end", "turn_end"),
+        ("message_submitted", "message_submit"),
+        ("stopp", "stop"),
+        ("model_requests", "model_request"),
+    ],
+)
+def test_a_hook_whose_name_is_misspelt_is_noticed_before_it_never_runs(written: str, meant: str) -> None:
+    with pytest.raises(InvalidAgent, match=f"'{written}' of the middleware 'named' is no hook") as raised:
+        Agent("support", middleware=[with_method(written)])
+    assert meant in raised.value.hint
+
+
+def test_helpers_and_handlers_of_a_middleware_are_called_what_they_like() -> None:
+    class Clerk(Named):
+        @property
+        def commands(self) -> dict[str, Any]:  # type: ignore[override]
+            return {"stop": self.stops}
+
+        def stops(self, ctx: Any, arguments: dict[str, Any]) -> None: ...
+
+        def _before_tools(self) -> None: ...
+
+        def count(self) -> int:
+            return 1
+
+    assert Agent("support", middleware=[Clerk(), type("Other", (Clerk,), {"name": "other"})()]).middleware
+
+
+def test_a_middleware_without_a_name_is_told_where_to_put_one() -> None:
+    class Clerk(Middleware):
+        pass
+
+    with pytest.raises(InvalidAgent, match="the middleware Clerk has no name") as raised:
+        Agent("support", middleware=[Clerk()])
+    assert 'name = "clerk"' in raised.value.hint

@@ -32,7 +32,7 @@ def test_an_unknown_name_lists_those_that_are_known(name: str) -> None:
 
 
 def test_anything_else_is_a_misuse() -> None:
-    with pytest.raises(UsageError, match="not a int"):
+    with pytest.raises(UsageError, match="not int"):
         resolve(3)  # type: ignore[arg-type]
 
 

@@ -164,8 +164,8 @@ async def odd_item(request: ModelRequest) -> AsyncIterator[Any]:
     [
         (no_reply, "ended without a Reply"),
         (late_text, "went on after its Reply"),
-        (odd_item, "yielded a int"),
-        (lambda request: 3, "answer is a int"),
+        (odd_item, "yielded the type int"),
+        (lambda request: 3, "answer is of the type int"),
     ],
 )
 async def test_a_function_that_answers_wrongly_is_told_so(fn: Any, said: str) -> None:
@@ -183,3 +183,17 @@ def test_scripted_models_are_models() -> None:
 def test_a_function_model_needs_a_function() -> None:
     with pytest.raises(UsageError, match="needs a function"):
         FunctionModel("hi")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("steps", [[1], ["fine", None], [Reply], [ValueError], [object()]])
+def test_a_step_that_cannot_be_played_is_refused_when_the_script_is_written(steps: Any) -> None:
+    with pytest.raises(UsageError, match=f"step {len(steps)} of the script") as raised:
+        ScriptedModel(steps)
+    assert "a function of the request" in raised.value.hint
+
+
+def test_a_script_is_a_list_of_steps_and_its_notes_are_one() -> None:
+    with pytest.raises(UsageError, match="a script is a list of steps, not 3"):
+        ScriptedModel(3)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="notes= is 3"):
+        ScriptedModel(["fine"], notes=3)  # type: ignore[arg-type]

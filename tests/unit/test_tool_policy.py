@@ -61,8 +61,8 @@ def test_what_the_mapping_becomes_later_changes_nothing() -> None:
         ({"refund": True}, "True for 'refund'"),
         ({"refund": ["ask"]}, "for 'refund'"),
         ([7], "7, which is no tool"),
-        (7, "approve= is a int"),
-        (None, "approve= is a NoneType"),
+        (7, "approve= is of the type int"),
+        (None, "approve= is of the type NoneType"),
         (lambda: "allow", "can't be called with one argument"),
     ],
 )

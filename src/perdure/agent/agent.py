@@ -25,7 +25,7 @@ from .memory import Memory, SessionMemory, check_memory, with_memory
 from .middleware import Middleware, check_middleware
 from .output import Output, Validator, check_validators
 
-__all__ = ["REPAIRS_LIMIT", "Agent", "OnChange", "OnRestart", "OnSilence"]
+__all__ = ["REPAIRS_LIMIT", "Agent", "OnChange", "OnRestart", "OnSilence", "check_agent", "check_agents"]
 
 OnRestart: TypeAlias = Literal["continue", "stop"]
 OnChange: TypeAlias = Literal["compatible", "same", "any"]
@@ -170,6 +170,10 @@ class Agent:
 
         return successors_of(self)
 
+    def takes(self, name: str) -> bool:
+        """Whether a session of the agent called so can be gone on with as this one: its own, nobody's, or of one that it hands over to."""
+        return name in ("", self.name) or name in self.successors
+
     @cached_property
     def policy(self) -> Policy:
         """What ``approve`` means."""
@@ -251,6 +255,20 @@ def _one_of(name: str, option: str, value: object, allowed: Any) -> Any:
 def _check_repairs(name: str, repairs: object) -> None:
     if isinstance(repairs, bool) or not isinstance(repairs, int) or not 0 <= repairs <= REPAIRS_LIMIT:
         raise InvalidAgent(f"repairs={repairs!r:.200} of the agent {name!r} is no number of repairs", hint=f"0 to {REPAIRS_LIMIT}")
+
+
+def check_agent(agent: object) -> Agent:
+    """An agent where one is wanted. Raises `InvalidAgent`."""
+    if not isinstance(agent, Agent):
+        raise InvalidAgent(f"{agent!r:.100} is no Agent", hint='declare one, Agent("helper", model=…), and pass it itself')
+    return agent
+
+
+def check_agents(agents: object) -> list[Agent]:
+    """A list of agents where one is wanted. Raises `InvalidAgent`."""
+    if isinstance(agents, Agent | str) or not isinstance(agents, Iterable):
+        raise InvalidAgent(f"{agents!r:.100} is no list of agents", hint="[agent] is a list of one")
+    return [*map(check_agent, agents)]
 
 
 def _check_name(name: object) -> None:

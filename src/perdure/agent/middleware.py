@@ -349,11 +349,30 @@ def check_middleware(agent: str, middleware: object) -> tuple[Middleware, ...]:
         _check_one(agent, item)
         if item.name in seen:
             raise InvalidAgent(f"the agent {agent!r} has two middlewares named {item.name!r}", hint="they are told apart by it")
+        _check_hooks(item)
         seen.add(item.name)
     return found
 
 
+def _check_hooks(item: Middleware) -> None:
+    """A hook whose name was misspelt would never run, and nobody would notice. Raises `InvalidAgent`."""
+    from difflib import get_close_matches
+
+    handlers = [*item.commands.values()]
+    for name in dir(type(item)):
+        method = getattr(type(item), name)
+        if name.startswith("_") or hasattr(Middleware, name) or not callable(method) or getattr(item, name) in handlers:
+            continue
+        if meant := get_close_matches(name, HOOKS, n=1, cutoff=0.8):
+            raise InvalidAgent(
+                f"{name!r} of the middleware {item.name!r} is no hook", hint=f"{meant[0]} is one; what is none may be called _{name}"
+            )
+
+
 def _check_one(agent: str, item: Middleware) -> None:
+    if not item.name:
+        kind = type(item).__name__
+        raise InvalidAgent(f"the middleware {kind} has no name", hint=f'name = "{kind.lower()}" in the class: what it keeps is found by it')
     try:
         _check_key(item.name, "the name of a middleware")
         if item.name == MEMORY:

@@ -100,7 +100,8 @@ def ad_hoc(model: str) -> Agent:
 
 def belongs(info: SessionInfo, agents: list[Agent]) -> Agent:
     """The agent that a session belongs to. Raises `UnknownAgent` if it isn't among these; a session that nobody began takes the first."""
-    agent = next((item for item in agents if info.agent in ("", item.name)), None)
+    own = sorted(agents, key=lambda item: item.name != info.agent)
+    agent = next((item for item in own if item.takes(info.agent)), None)
     if agent is None:
         known = ", ".join(item.name for item in agents)
         raise UnknownAgent(

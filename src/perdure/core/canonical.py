@@ -78,4 +78,4 @@ def check(value: Any, where: str = "value", depth: int = 0) -> Any:
         case list() | tuple():
             return [check(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
         case _:
-            raise NotCanonical(f"{where} is a {type(value).__name__}, which JSON can't hold", hint="return plain data")
+            raise NotCanonical(f"{where} is of the type {type(value).__name__}, which JSON can't hold", hint="return plain data")

@@ -41,7 +41,7 @@ def resolve(model: str | Model) -> Model:
     if not isinstance(model, str):
         if isinstance(model, Model):
             return model
-        raise UsageError(f"a model is a name or an object with name, group and stream, not a {type(model).__name__}")
+        raise UsageError(f"a model is a name or an object with name, group and stream, not {type(model).__name__}")
     prefix, _, name = model.partition(":")
     make = _PROVIDERS.get(prefix)
     if make is None or not name.strip():

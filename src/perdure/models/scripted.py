@@ -39,6 +39,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 Answer: TypeAlias = "Reply | str"
 Step: TypeAlias = "Reply | str | Exception | Callable[[ModelRequest], Answer | Awaitable[Answer]]"
+STEP = "a Reply, a text, an exception to raise, or a function of the request"
 Function: TypeAlias = "Callable[[ModelRequest], Answer | Awaitable[Answer] | AsyncIterator[Delta | Answer]]"
 
 
@@ -61,7 +62,7 @@ class FunctionModel:
         count: Callable[[str], int] | None = None,
     ) -> None:
         if not callable(fn):
-            raise UsageError(f"a FunctionModel needs a function, not a {type(fn).__name__}")
+            raise UsageError(f"a FunctionModel needs a function, not {type(fn).__name__}")
         self._fn = fn
         self._name = name
         self._group = name if group is None else group
@@ -110,7 +111,9 @@ class FunctionModel:
                         reasoning += item.text
                         yield item
                     case _:
-                        raise UsageError(f"the function yielded a {type(item).__name__}", hint="yield texts, deltas, and a Reply last")
+                        raise UsageError(
+                            f"the function yielded the type {type(item).__name__}", hint="yield texts, deltas, and a Reply last"
+                        )
         if last is None:
             raise UsageError("the function ended without a Reply", hint="yield a Reply last")
         if not text and not reasoning:
@@ -145,10 +148,14 @@ class ScriptedModel(FunctionModel):
         repairs: Iterable[Step] = (),
     ) -> None:
         super().__init__(self._play, name=name, group=group, window=window, count=count)
-        self._notes = notes
-        self._memory = memory
         self._repairs: tuple[Step, ...] = (repairs,) if isinstance(repairs, str) else tuple(repairs)
+        if not isinstance(steps, Iterable):
+            raise UsageError(f"a script is a list of steps, not {steps!r:.100}", hint=STEP)
         self._steps: tuple[Step, ...] = (steps,) if isinstance(steps, str) else tuple(steps)
+        for number, step in enumerate(self._steps, 1):
+            _check_step(step, f"step {number} of the script")
+        self._notes = _check_step(notes, "notes=")
+        self._memory = _check_step(memory, "memory=")
 
     def _play(self, request: ModelRequest) -> Answer | Awaitable[Answer]:
         if request.purpose == "notes":
@@ -176,6 +183,12 @@ class ScriptedModel(FunctionModel):
         return step(request)
 
 
+def _check_step(step: Step, what: str) -> Step:
+    if isinstance(step, type) or not (isinstance(step, Reply | str | Exception) or callable(step)):
+        raise UsageError(f"{what} is {step!r:.100}", hint=STEP)
+    return step
+
+
 def saved(step: Step) -> Step:
     """Notes as the call that saves them, where a text was written for them."""
     reply = Reply(step) if isinstance(step, str) else step
@@ -189,7 +202,7 @@ def _reply(value: Any) -> Reply:
         return Reply(value)
     if isinstance(value, Reply):
         return value
-    raise UsageError(f"a scripted answer is a {type(value).__name__}", hint="return a Reply or a text")
+    raise UsageError(f"a scripted answer is of the type {type(value).__name__}", hint="return a Reply or a text")
 
 
 def _deltas(reply: Reply) -> Iterator[Delta]:

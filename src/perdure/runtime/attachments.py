@@ -7,6 +7,7 @@ import re
 from ..core.errors import InvalidMedia, InvalidMessage, UsageError
 from ..core.media import Media
 from ..core.messages import Blob, Part, media_of
+from ..store.outside import GRACE, Swept, WithBlobs
 from .context import stored_content
 from .halting import check_not_halted
 from .perform import stored_media
@@ -41,6 +42,16 @@ class Attachments(Scope):
         if not isinstance(blob, Blob) or not SHA256.fullmatch(blob.digest):
             raise UsageError("content is named by a Blob", hint="as a message of the session's history holds it")
         return await stored_content(self._runtime.store, (await self._head(session_id)).row.root, blob.digest)
+
+    async def sweep(self, *, grace: float = GRACE) -> Swept:
+        """Remove content outside of the database that nothing refers to, and what was left half done.
+
+        What was put less than ``grace`` seconds ago stays, and so does what somebody is about to refer to. Raises `UsageError` if this
+        store keeps nothing outside.
+        """
+        if not isinstance(self._runtime.store, WithBlobs):
+            raise UsageError("this store keeps nothing outside of its database", hint="perdure.open(…, blobs=DirectoryBlobs(…)) would")
+        return await self._runtime.store.sweep(grace=grace)
 
     async def _check_blobs(self, session_id: str, parts: tuple[Part, ...]) -> None:
         """Raises `InvalidMessage` for a blob that the session's tree doesn't hold, or that is not what it is said to be."""

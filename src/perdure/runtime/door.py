@@ -134,7 +134,7 @@ class Door(Scope):
         if (refusal := batch.refusals.get(command.submission)) is not None:
             if checkpoint.archived:
                 raise put_away(head.row.session_id)
-            if not isinstance(command, ReportResult):
+            if not isinstance(command, ReportResult | ReportOutcome):
                 raise refusal
         seq = batch.consumed[command.submission]
         arrival = head.row.inbox_head + 1

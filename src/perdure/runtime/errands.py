@@ -16,7 +16,7 @@ from ..core import ids
 from ..core.checkpoint import Checkpoint
 from ..core.commands import Archive, Interrupt, PostMessage, ReportOutcome, Withdraw
 from ..core.entries import MessageAdded, OperationPlanned, OperationStarted, RequestClosed, SessionCreated, TurnEnded
-from ..core.errors import NothingChanged, PerdureError, SessionHalted, SessionNotFound, StoreCorrupt, SubmissionConflict
+from ..core.errors import NothingChanged, PerdureError, SessionHalted, SessionNotFound, StoreCorrupt, SubmissionConflict, SubmissionRejected
 from ..core.evolve import evolve
 from ..core.journal import GENESIS, open_entry
 from ..core.messages import Source, Text, ToolCall
@@ -196,6 +196,9 @@ class Errands(Keeping, Arguments, Results):
         for command in (withdraw, interrupt):
             try:
                 await self._control(child, checked(command))
+            except SubmissionRejected:
+                # It doesn't wait any more, or doesn't run.
+                continue
             except (SessionNotFound, SessionHalted):
                 # Nothing runs in it.
                 return

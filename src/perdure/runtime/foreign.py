@@ -33,7 +33,7 @@ def read(source: Foreigner, given: Sequence[Any]) -> Read:
     reader = _Reader()
     for index, item in enumerate(given):
         if not isinstance(item, Mapping):
-            raise InvalidTranscript(f"message {index} is a {type(item).__name__}", hint="a list of objects with role and content")
+            raise InvalidTranscript(f"message {index} is of the type {type(item).__name__}", hint="a list of objects with role and content")
         try:
             reader.openai(item) if source == "openai" else reader.anthropic(item)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:

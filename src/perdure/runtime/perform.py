@@ -506,13 +506,13 @@ def _checked(output: ModelOutput) -> tuple[Part, ...]:
     Nothing checks types when such an object is made, and what the journal once holds has to be read again.
     """
     if not isinstance(output.model, str):
-        raise InvalidModelOutput(f"the model's name is a {type(output.model).__name__}")
+        raise InvalidModelOutput(f"the model's name is of the type {type(output.model).__name__}")
     if not isinstance(output.finish, str) or output.finish not in _FINISHES:
         raise InvalidModelOutput(f"an answer can't finish with {said(output.finish, NAME_LIMIT)!r}")
     if output.usage is not None:
         _checked_usage(output.usage)
     if not isinstance(output.parts, tuple | list):
-        raise InvalidModelOutput(f"the parts of an answer are a {type(output.parts).__name__}")
+        raise InvalidModelOutput(f"the parts of an answer are of the type {type(output.parts).__name__}")
     seen: set[str] = set()
     calls = 0
     for part in output.parts:
@@ -544,14 +544,14 @@ def _checked(output: ModelOutput) -> tuple[Part, ...]:
 
 def _checked_usage(usage: Usage) -> None:
     if type(usage) is not Usage:
-        raise InvalidModelOutput(f"the usage of an answer is a {type(usage).__name__}")
+        raise InvalidModelOutput(f"the usage of an answer is of the type {type(usage).__name__}")
     if type(usage.estimated) is not bool:
         raise InvalidModelOutput("whether the usage of an answer is estimated is neither true nor false")
     for count in msgspec.structs.astuple(usage)[:-1]:
         if count is None:
             continue
         if type(count) is not int:
-            raise InvalidModelOutput(f"the model counts its tokens with a {type(count).__name__}")
+            raise InvalidModelOutput(f"the model counts its tokens with the type {type(count).__name__}")
         if count < 0:
             raise InvalidModelOutput("the model claims to have used less than nothing")
         if count >= canonical.MAX_INTEGER:
@@ -560,7 +560,7 @@ def _checked_usage(usage: Usage) -> None:
 
 def _plain(text: Any, what: str) -> str:
     if not isinstance(text, str):
-        raise InvalidModelOutput(f"{what} is a {type(text).__name__}")
+        raise InvalidModelOutput(f"{what} is of the type {type(text).__name__}")
     _checked_json(text, what)
     return text
 

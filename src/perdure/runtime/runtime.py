@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
@@ -12,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from ..agent import Agent
+from ..agent.agent import check_agent, check_agents
 from ..core.budget import bounds_cost
 from ..core.checkpoint import Turn
 from ..core.checkpoint import decode as decode_checkpoint
@@ -78,7 +80,7 @@ NOTICE_DELAY = 0.002
 
 
 def open(  # noqa: A001 - the library's verb, always used as perdure.open
-    url: str | Store,
+    url: str | os.PathLike[str] | Store,
     *,
     model: str | Model | Router | None = None,
     blobs: BlobStore | None = None,
@@ -432,7 +434,9 @@ class Runtime:
         ``identity`` and ``labels`` matter for a new session only. ``deliver`` is how its messages go that don't say. Entering the handle
         raises `CapacityExceeded`, `UnknownRoute`, or `SessionNotFound` if the session was deleted or belongs to somebody else.
         """
-        if route is not None and agent is None:
+        if agent is not None:
+            check_agent(agent)
+        elif route is not None:
             raise UsageError("route= says what an agent uses", hint="give the agent too, or use select_route")
         return Session(
             self,
@@ -460,7 +464,7 @@ class Runtime:
         no other; with ``session`` its error is raised.
         """
         self.check_open()
-        given = [*agents]
+        given = check_agents(agents)
         # A name that was given means that agent, whatever others call by it.
         by_name = {name: (member, agent.team) for agent in given for name, member in agent.team.items()}
         by_name |= {agent.name: (agent, agent.team) for agent in given}
@@ -544,13 +548,15 @@ class Runtime:
         """Work on a session until `disengage`. ``route`` replaces the saved one when the session is taken up; ``team`` are the agents
         that names mean, by default those that the agent itself can reach.
 
-        Raises `CapacityExceeded`, `SessionBusy` if it is worked on here under another definition of its agent, and `MissingExtra` or
-        `MissingKey` for a model that can't be used from here.
+        Raises `UnknownAgent` if it is another agent's, `CapacityExceeded`, `SessionBusy` if it is worked on here under another definition
+        of its agent, and `MissingExtra` or `MissingKey` for a model that can't be used from here.
         """
         self.check_open()
         self._check_capacity(session_id)
+        check_agent(agent)
         self._check_prices(agent.limits, agent.session_limits)
         self.router(agent).check()
+        await self._check_belongs(session_id, agent, team or {})
         if route is not None:
             self.router(agent).model(route)
         await self._heartbeat.register(agent.name)
@@ -576,6 +582,15 @@ class Runtime:
             driver.interest += 1
             driver.give_route(route)
         return driver
+
+    async def _check_belongs(self, session_id: str, agent: Agent, team: Mapping[str, Agent]) -> None:
+        """Raises `UnknownAgent` where the session is another agent's: its turns and its calls are not for this one."""
+        head = await self.store.load(session_id)
+        if head is not None and not agent.takes(head.row.agent) and head.row.agent not in team:
+            raise UnknownAgent(
+                f"the session {session_id!r} belongs to the agent {head.row.agent!r}, not to {agent.name!r}",
+                hint="pass that agent, or name another session",
+            )
 
     def disengage(self, driver: Driver) -> None:
         """Nobody waits here any more. What runs goes on; a driver with nothing left to do ends."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..core.errors import InvalidURL
@@ -11,9 +12,10 @@ from .clock import Clock
 __all__ = ["store_at"]
 
 
-def store_at(url: str, clock: Clock | None = None) -> Store:
+def store_at(url: str | os.PathLike[str], clock: Clock | None = None) -> Store:
     """The store that an address means. Raises `InvalidURL`."""
     now = None if clock is None else clock.now
+    url = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(url, str) or not url.strip():
         raise InvalidURL("the address of the store is empty", hint='"agents.db", "sqlite:///path/to/agents.db" or "memory://"')
     scheme, separator, _ = url.partition("://")

@@ -108,7 +108,8 @@ class Policy:
             return cls(function=approve)
         else:
             raise InvalidAgent(
-                f"approve= is a {type(approve).__name__}", hint="a list of tool names, a mapping from names to rules, or a function"
+                f"approve= is of the type {type(approve).__name__}",
+                hint="a list of tool names, a mapping from names to rules, or a function",
             )
         for name, rule in rules.items():
             if name not in known:

@@ -37,7 +37,7 @@ async def looked_at(directory: Path) -> tuple[bool, set[str]]:
         there = await runtime.store.load("s") is not None
         files = {path.name for path in (directory / "blobs").glob("*/*")}
         assert isinstance(runtime.store, WithBlobs)
-        swept = await runtime.store.sweep(grace=0)
+        swept = await runtime.sessions.sweep(grace=0)
         assert swept.pinned == 0, "a dead process pins nothing"
         left = {path.name for path in (directory / "blobs").glob("*/*")}
         assert left == ({DIGEST} if there else set()), swept

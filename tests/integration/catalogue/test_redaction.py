@@ -289,7 +289,7 @@ async def test_after_a_vacuum_the_content_is_in_no_page_and_no_log(tmp_path: Pat
     place = Place("sqlite", tmp_path / "agents.db")
     secret = SECRET * (5_000 if long else 1)
     async with place.process() as process:
-        await talk(process, f"say {secret}", "other", agent=Agent("parrot", model=FunctionModel(lambda request: request.messages[-1].text)))
+        await talk(process, f"say {secret}", "other", agent=Agent("helper", model=FunctionModel(lambda request: request.messages[-1].text)))
         assert SECRET.encode() in bytes_of(tmp_path)
         await process.sessions.redact("s", [0, 1])
         await process.store.vacuum()

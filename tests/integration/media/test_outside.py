@@ -350,3 +350,12 @@ async def test_an_export_carries_the_bytes_and_an_import_puts_them_where_they_be
             assert await runtime.sessions.content("s", ONE.blob) == ONE.data
             assert await problems_in(runtime.store) == []
     assert {path.name for path in (tmp_path / "there").glob("*/*")} == {ONE.blob.digest}
+
+
+async def test_a_store_that_keeps_nothing_outside_says_so_when_it_is_swept(tmp_path: Path) -> None:
+    async with perdure.open(tmp_path / "inside.db") as runtime:
+        with pytest.raises(perdure.UsageError, match="keeps nothing outside") as raised:
+            await runtime.sessions.sweep()
+    assert "blobs=" in raised.value.hint
+    async with perdure.open(tmp_path / "outside.db", blobs=perdure.DirectoryBlobs(tmp_path / "blobs")) as runtime:
+        assert await runtime.sessions.sweep(grace=0) == Swept()

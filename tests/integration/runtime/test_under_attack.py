@@ -178,7 +178,7 @@ async def _drain(events: Any) -> None:
         pass
 
 
-async def test_another_agents_message_is_not_answered_by_the_one_that_is_at_work(runtime: Runtime) -> None:
+async def test_another_agent_gets_no_session_and_leaves_no_trace_while_one_is_at_work_and_afterwards(runtime: Runtime) -> None:
     gate, asked = asyncio.Event(), asyncio.Event()
 
     async def answer(request: ModelRequest) -> str:
@@ -189,11 +189,45 @@ async def test_another_agents_message_is_not_answered_by_the_one_that_is_at_work
     first = asyncio.create_task(runtime.run(Agent("a", model=FunctionModel(answer)), "one", session="s", submission="1"))
     await asked.wait()
     other = Agent("b", model=FunctionModel(lambda request: "from b"))
-    with pytest.raises(perdure.SessionBusy):
+    with pytest.raises(perdure.UnknownAgent, match="belongs to the agent 'a', not to 'b'"):
         await runtime.run(other, "two", session="s", submission="2")
     gate.set()
     assert (await first).output == "from a"
-    assert (await runtime.run(other, "two", session="s", submission="2")).output == "from b"
+    before = await runtime.sessions.entries("s")
+    with pytest.raises(perdure.UnknownAgent):
+        await runtime.run(other, "two", session="s", submission="2")
+    with pytest.raises(perdure.UnknownAgent):
+        async with runtime.session("s", other):
+            pass
+    assert await runtime.sessions.entries("s") == before
+    assert await runtime.store.inbox(1) == []
+
+
+async def test_a_session_that_no_agent_has_begun_is_taken_by_the_first_that_comes(runtime: Runtime) -> None:
+    await runtime.sessions.send("s", "hello", submission="1")
+    agent = Agent("a", model=FunctionModel(lambda request: "from a"))
+    assert (await runtime.run(agent, "hello", session="s", submission="1")).output == "from a"
+    with pytest.raises(perdure.UnknownAgent):
+        await runtime.run(Agent("b", model=FunctionModel(lambda request: "from b")), "two", session="s")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda runtime: runtime.run("helper", "hello"), "'helper' is no Agent"),
+        (lambda runtime: runtime.run(None, "hello", session="s"), "None is no Agent"),
+        (lambda runtime: runtime.recover(Agent("a", model=FunctionModel(lambda request: "hi"))), "no list of agents"),
+        (lambda runtime: runtime.recover("helper"), "no list of agents"),
+        (lambda runtime: runtime.recover(["helper"]), "'helper' is no Agent"),
+    ],
+)
+async def test_what_is_no_agent_is_told_so_and_leaves_no_trace(runtime: Runtime, call: Any, words: str) -> None:
+    with pytest.raises(perdure.InvalidAgent, match=words) as raised:
+        await call(runtime)
+    assert "gent" in raised.value.hint
+    with pytest.raises(perdure.InvalidAgent, match="'helper' is no Agent"):
+        runtime.session("s", "helper")  # type: ignore[arg-type]
+    assert [info async for info in runtime.sessions.each()] == []
 
 
 async def test_a_message_too_large_for_the_journal_is_refused_and_the_next_one_is_answered(runtime: Runtime) -> None:

@@ -59,11 +59,11 @@ def test_the_same_value_has_the_same_bytes_however_it_was_built() -> None:
         ({"\ud800": 1}, "a key of value holds text that is not valid Unicode"),
         ({1: "a"}, "value has a key that is not a string: 1"),
         ({"a": {None: 1}}, r"value\.a has a key that is not a string: None"),
-        ({"a": {1, 2}}, r"value\.a is a set"),
-        (b"bytes", "value is a bytes"),
-        (datetime.now(UTC), "value is a datetime"),
-        (Decimal(1), "value is a Decimal"),
-        (object(), "value is a object"),
+        ({"a": {1, 2}}, r"value\.a is of the type set"),
+        (b"bytes", "value is of the type bytes"),
+        (datetime.now(UTC), "value is of the type datetime"),
+        (Decimal(1), "value is of the type Decimal"),
+        (object(), "value is of the type object"),
     ],
 )
 def test_what_json_can_not_hold_is_refused_with_its_place(value: Any, words: str) -> None:
