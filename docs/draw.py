@@ -1,4 +1,4 @@
-"""Draws `protocol.md`, `events.md` and `events.schema.json` from the code: ``python docs/draw.py``."""
+"""Draws `protocol.md`, `events.md`, `events.schema.json` and what type checkers read of the face: ``python docs/draw.py``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 import msgspec
 
+import perdure
 from perdure.core import checkpoint, commands, decider, entries, layout, messages, records, recovery, usage
 from perdure.core.rules import attempts, endings
 from perdure.models.base import ReasoningDelta, TextDelta
@@ -19,6 +20,7 @@ from perdure.runtime import feed
 PAGE = Path(__file__).with_name("protocol.md")
 EVENTS = Path(__file__).with_name("events.md")
 SCHEMA = Path(__file__).with_name("events.schema.json")
+FACE = Path(perdure.__file__).with_name("__init__.pyi")
 
 LIVE: tuple[type[msgspec.Struct], ...] = (feed.SessionOpened, feed.ResumeRequested, feed.HookFailed, TextDelta, ReasoningDelta)
 """What a reader of events gets besides entries."""
@@ -354,7 +356,15 @@ def _events_commands() -> Iterable[str]:
         yield _row(f"`{shape.kind}`", f"`{shape.__name__}`", first_line(shape).replace("|", "\\|"))
 
 
+def face() -> str:
+    """The public names with the modules where they stand, as type checkers read them."""
+    lines = [f'"""{perdure.__doc__}"""', "", "# Drawn by `python docs/draw.py` from the table in __init__.py.", ""]
+    lines += [f"from .{module} import {name} as {name}" for module, names in perdure._FACE.items() for name in names.split()]
+    return "\n".join([*lines, "", "__version__: str", ""])
+
+
 if __name__ == "__main__":
+    FACE.write_text(face(), encoding="utf-8")
     PAGE.write_text(protocol(), encoding="utf-8")
     EVENTS.write_text(events(), encoding="utf-8")
     SCHEMA.write_text(schema_text(), encoding="utf-8")

@@ -1,400 +1,96 @@
 """LLM agents that survive a ``kill -9``."""
 
-from .agent import Agent
-from .agent.compaction import Compaction
-from .agent.identity import versioned
-from .agent.memory import Memory, SessionMemory
-from .agent.middleware import Continue, HookContext, Middleware, Reject, Replace, Rewrite, State, Stop
-from .agent.output import OutputContext
-from .core.checkpoint import Checkpoint, Grant, Operation, Turn
-from .core.commands import Deliver
-from .core.entries import (
-    AllowanceGranted,
-    AnswerRequested,
-    ApprovalRequested,
-    Archived,
-    EffectSettled,
-    Entry,
-    ExtensionCommand,
-    ExtensionSet,
-    Foreign,
-    Forked,
-    GrantGiven,
-    Halted,
-    MessageAdded,
-    NoteAdded,
-    NotesWithdrawn,
-    OperationEnded,
-    OperationPlanned,
-    OperationStarted,
-    PrefixChanged,
-    QueueChanged,
-    Recovered,
-    Redacted,
-    RequestClosed,
-    RequestOpened,
-    Revived,
-    Rewritten,
-    RouteSelected,
-    SessionChanged,
-    SessionCreated,
-    SubmissionRefused,
-    ToolCalled,
-    TurnAborted,
-    TurnCompleted,
-    TurnEnded,
-    TurnEnding,
-    TurnFailed,
-    TurnLimited,
-    TurnStarted,
-    UncertainRequested,
-)
-from .core.errors import (
-    AuthenticationFailed,
-    CapacityExceeded,
-    CheckpointTooLarge,
-    ContentElsewhere,
-    ContentRedacted,
-    ContextTooLong,
-    CoordinationError,
-    CutThroughCall,
-    DefinitionChanged,
-    DuplicateTool,
-    EffectFailed,
-    EffectUncertain,
-    Fenced,
-    FormatUnknown,
-    ImportRefused,
-    InvalidAgent,
-    InvalidMedia,
-    InvalidMessage,
-    InvalidModelOutput,
-    InvalidSpan,
-    InvalidTool,
-    InvalidTranscript,
-    InvalidURL,
-    LimitExceeded,
-    MediaBudgetExceeded,
-    MediaTooLarge,
-    MiddlewareError,
-    MissingExtra,
-    MissingKey,
-    MissingRoute,
-    NewerRules,
-    NotCanonical,
-    NothingChanged,
-    OutputInvalid,
-    PerdureError,
-    ProviderError,
-    ProviderRefused,
-    ProviderUnavailable,
-    QueueFull,
-    RateLimited,
-    Refused,
-    RevisionConflict,
-    RuntimeClosed,
-    SandboxUnavailable,
-    SessionArchived,
-    SessionBusy,
-    SessionExists,
-    SessionHalted,
-    SessionNotFound,
-    SessionStuck,
-    StaleRequest,
-    StoreBroken,
-    StoreClosed,
-    StoreCorrupt,
-    StoreError,
-    StoreForked,
-    StoreFull,
-    StoreReadOnly,
-    StreamCut,
-    SubmissionConflict,
-    SubmissionRejected,
-    TooManyRanges,
-    TurnUnfinished,
-    UnknownAgent,
-    UnknownModel,
-    UnknownRevision,
-    UnknownRoute,
-    UnsupportedContent,
-    UsageError,
-)
-from .core.media import Media
-from .core.messages import Blob, Message, Part, Quote, Reasoning, RedactedPart, Source, Text, ToolCall, ToolCallResponse, Uri
-from .core.model_calls import ModelCall
-from .core.records import Amounts, Decision, EffectClass, Failure, Identity, Limits, Reached, ToolPolicy
-from .core.usage import Cost, Spending, Totals, Usage, usd
-from .models.base import Delta, Model, ModelOutput, ModelRequest, ModelSettings, OutputSpec, ReasoningDelta, TextDelta, ToolSpec
-from .models.prices import Price, Prices
-from .models.router import Router
-from .models.scripted import FunctionModel, Reply, ScriptedModel
-from .runtime.asked import AskedRequest
-from .runtime.branches import Branch, Effect, Fork
-from .runtime.calling import ToolOutcome
-from .runtime.clock import Clock
-from .runtime.consumers import Consumer, Project, Projector
-from .runtime.content import Input
-from .runtime.door import Submission
-from .runtime.edits import Written
-from .runtime.feed import Event, HookFailed, ResumeRequested, SessionOpened
-from .runtime.foreign import Foreigner
-from .runtime.infos import Page, SessionInfo
-from .runtime.keeping import Exported, Imported, Target
-from .runtime.lines import JsonLines
-from .runtime.media import audio, file, image
-from .runtime.pools import Pool, Pools
-from .runtime.recording import RecordedCall, RecordedTurn, Recording
-from .runtime.redaction import Removed
-from .runtime.redefining import Deploy, Keyless, WouldRefuse
-from .runtime.requests import Request, Uncertain
-from .runtime.result import Result
-from .runtime.runtime import Runtime, open  # noqa: A004
-from .runtime.session import Session
-from .runtime.sessions import Sessions
-from .runtime.transcripts import Edit, Hunk, Revision, Revisions
-from .store.base import Store
-from .store.blobs import BlobStore, DirectoryBlobs
-from .store.outside import Swept, WithBlobs
-from .tools.asking import ask_user
-from .tools.context import ToolContext
-from .tools.policy import Allow, ApprovalCall, Ask, Deny
-from .tools.tool import Done, NotDone, Tool, ToolError, Unknown, tool
-from .tools.unique import AlreadyDone
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Agent",
-    "Allow",
-    "AllowanceGranted",
-    "AlreadyDone",
-    "Amounts",
-    "AnswerRequested",
-    "ApprovalCall",
-    "ApprovalRequested",
-    "Archived",
-    "Ask",
-    "AskedRequest",
-    "AuthenticationFailed",
-    "Blob",
-    "BlobStore",
-    "Branch",
-    "CapacityExceeded",
-    "Checkpoint",
-    "CheckpointTooLarge",
-    "Clock",
-    "Compaction",
-    "Consumer",
-    "ContentElsewhere",
-    "ContentRedacted",
-    "ContextTooLong",
-    "Continue",
-    "CoordinationError",
-    "Cost",
-    "CutThroughCall",
-    "Decision",
-    "DefinitionChanged",
-    "Deliver",
-    "Delta",
-    "Deny",
-    "Deploy",
-    "DirectoryBlobs",
-    "Done",
-    "DuplicateTool",
-    "Edit",
-    "Effect",
-    "EffectClass",
-    "EffectFailed",
-    "EffectSettled",
-    "EffectUncertain",
-    "Entry",
-    "Event",
-    "Exported",
-    "ExtensionCommand",
-    "ExtensionSet",
-    "Failure",
-    "Fenced",
-    "Foreign",
-    "Foreigner",
-    "Fork",
-    "Forked",
-    "FormatUnknown",
-    "FunctionModel",
-    "Grant",
-    "GrantGiven",
-    "Halted",
-    "HookContext",
-    "HookFailed",
-    "Hunk",
-    "Identity",
-    "ImportRefused",
-    "Imported",
-    "Input",
-    "InvalidAgent",
-    "InvalidMedia",
-    "InvalidMessage",
-    "InvalidModelOutput",
-    "InvalidSpan",
-    "InvalidTool",
-    "InvalidTranscript",
-    "InvalidURL",
-    "JsonLines",
-    "Keyless",
-    "LimitExceeded",
-    "Limits",
-    "Media",
-    "MediaBudgetExceeded",
-    "MediaTooLarge",
-    "Memory",
-    "Message",
-    "MessageAdded",
-    "Middleware",
-    "MiddlewareError",
-    "MissingExtra",
-    "MissingKey",
-    "MissingRoute",
-    "Model",
-    "ModelCall",
-    "ModelOutput",
-    "ModelRequest",
-    "ModelSettings",
-    "NewerRules",
-    "NotCanonical",
-    "NotDone",
-    "NoteAdded",
-    "NotesWithdrawn",
-    "NothingChanged",
-    "Operation",
-    "OperationEnded",
-    "OperationPlanned",
-    "OperationStarted",
-    "OutputContext",
-    "OutputInvalid",
-    "OutputSpec",
-    "Page",
-    "Part",
-    "PerdureError",
-    "Pool",
-    "Pools",
-    "PrefixChanged",
-    "Price",
-    "Prices",
-    "Project",
-    "Projector",
-    "ProviderError",
-    "ProviderRefused",
-    "ProviderUnavailable",
-    "QueueChanged",
-    "QueueFull",
-    "Quote",
-    "RateLimited",
-    "Reached",
-    "Reasoning",
-    "ReasoningDelta",
-    "RecordedCall",
-    "RecordedTurn",
-    "Recording",
-    "Recovered",
-    "Redacted",
-    "RedactedPart",
-    "Refused",
-    "Reject",
-    "Removed",
-    "Replace",
-    "Reply",
-    "Request",
-    "RequestClosed",
-    "RequestOpened",
-    "Result",
-    "ResumeRequested",
-    "Revision",
-    "RevisionConflict",
-    "Revisions",
-    "Revived",
-    "Rewrite",
-    "Rewritten",
-    "RouteSelected",
-    "Router",
-    "Runtime",
-    "RuntimeClosed",
-    "SandboxUnavailable",
-    "ScriptedModel",
-    "Session",
-    "SessionArchived",
-    "SessionBusy",
-    "SessionChanged",
-    "SessionCreated",
-    "SessionExists",
-    "SessionHalted",
-    "SessionInfo",
-    "SessionMemory",
-    "SessionNotFound",
-    "SessionOpened",
-    "SessionStuck",
-    "Sessions",
-    "Source",
-    "Spending",
-    "StaleRequest",
-    "State",
-    "Stop",
-    "Store",
-    "StoreBroken",
-    "StoreClosed",
-    "StoreCorrupt",
-    "StoreError",
-    "StoreForked",
-    "StoreFull",
-    "StoreReadOnly",
-    "StreamCut",
-    "Submission",
-    "SubmissionConflict",
-    "SubmissionRefused",
-    "SubmissionRejected",
-    "Swept",
-    "Target",
-    "Text",
-    "TextDelta",
-    "TooManyRanges",
-    "Tool",
-    "ToolCall",
-    "ToolCallResponse",
-    "ToolCalled",
-    "ToolContext",
-    "ToolError",
-    "ToolOutcome",
-    "ToolPolicy",
-    "ToolSpec",
-    "Totals",
-    "Turn",
-    "TurnAborted",
-    "TurnCompleted",
-    "TurnEnded",
-    "TurnEnding",
-    "TurnFailed",
-    "TurnLimited",
-    "TurnStarted",
-    "TurnUnfinished",
-    "Uncertain",
-    "UncertainRequested",
-    "Unknown",
-    "UnknownAgent",
-    "UnknownModel",
-    "UnknownRevision",
-    "UnknownRoute",
-    "UnsupportedContent",
-    "Uri",
-    "Usage",
-    "UsageError",
-    "WithBlobs",
-    "WouldRefuse",
-    "Written",
-    "ask_user",
-    "audio",
-    "file",
-    "image",
-    "open",
-    "tool",
-    "usd",
-    "versioned",
-]
+_FACE = {
+    "agent.agent": "Agent",
+    "agent.compaction": "Compaction",
+    "agent.identity": "versioned",
+    "agent.memory": "Memory SessionMemory",
+    "agent.middleware": "Continue HookContext Middleware Reject Replace Rewrite State Stop",
+    "agent.output": "OutputContext",
+    "core.checkpoint": "Checkpoint Grant Operation Turn",
+    "core.commands": "Deliver",
+    "core.entries": """
+        AllowanceGranted AnswerRequested ApprovalRequested Archived EffectSettled Entry ExtensionCommand ExtensionSet
+        Foreign Forked GrantGiven Halted MessageAdded NoteAdded NotesWithdrawn OperationEnded OperationPlanned
+        OperationStarted PrefixChanged QueueChanged Recovered Redacted RequestClosed RequestOpened Revived Rewritten
+        RouteSelected SessionChanged SessionCreated SubmissionRefused ToolCalled TurnAborted TurnCompleted TurnEnded
+        TurnEnding TurnFailed TurnLimited TurnStarted UncertainRequested
+    """,
+    "core.errors": """
+        AuthenticationFailed CapacityExceeded CheckpointTooLarge ContentElsewhere ContentRedacted ContextTooLong
+        CoordinationError CutThroughCall DefinitionChanged DuplicateTool EffectFailed EffectUncertain Fenced
+        FormatUnknown ImportRefused InvalidAgent InvalidMedia InvalidMessage InvalidModelOutput InvalidSpan InvalidTool
+        InvalidTranscript InvalidURL LimitExceeded MediaBudgetExceeded MediaTooLarge MiddlewareError MissingExtra
+        MissingKey MissingRoute NewerRules NotCanonical NothingChanged OutputInvalid PerdureError ProviderError
+        ProviderRefused ProviderUnavailable QueueFull RateLimited Refused RevisionConflict RuntimeClosed
+        SandboxUnavailable SessionArchived SessionBusy SessionExists SessionHalted SessionNotFound SessionStuck
+        StaleRequest StoreBroken StoreClosed StoreCorrupt StoreError StoreForked StoreFull StoreReadOnly StreamCut
+        SubmissionConflict SubmissionRejected TooManyRanges TurnUnfinished UnknownAgent UnknownModel UnknownRevision
+        UnknownRoute UnsupportedContent UsageError
+    """,
+    "core.media": "Media",
+    "core.messages": "Blob Message Part Quote Reasoning RedactedPart Source Text ToolCall ToolCallResponse Uri",
+    "core.model_calls": "ModelCall",
+    "core.records": "Amounts Decision EffectClass Failure Identity Limits Reached ToolPolicy",
+    "core.usage": "Cost Spending Totals Usage usd",
+    "models.base": "Delta Model ModelOutput ModelRequest ModelSettings OutputSpec ReasoningDelta TextDelta ToolSpec",
+    "models.prices": "Price Prices",
+    "models.router": "Router",
+    "models.scripted": "FunctionModel Reply ScriptedModel",
+    "models.tokens": "openai_tokens",
+    "runtime.asked": "AskedRequest",
+    "runtime.branches": "Branch Effect Fork",
+    "runtime.calling": "ToolOutcome",
+    "runtime.clock": "Clock",
+    "runtime.consumers": "Consumer Project Projector",
+    "runtime.content": "Input",
+    "runtime.door": "Submission",
+    "runtime.edits": "Written",
+    "runtime.feed": "Event HookFailed ResumeRequested SessionOpened",
+    "runtime.foreign": "Foreigner",
+    "runtime.infos": "Page SessionInfo",
+    "runtime.keeping": "Exported Imported Target",
+    "runtime.lines": "JsonLines",
+    "runtime.media": "audio file image",
+    "runtime.pools": "Pool Pools",
+    "runtime.recording": "RecordedCall RecordedTurn Recording",
+    "runtime.redaction": "Removed",
+    "runtime.redefining": "Deploy Keyless WouldRefuse",
+    "runtime.requests": "Request Uncertain",
+    "runtime.result": "Result",
+    "runtime.runtime": "Runtime open",
+    "runtime.session": "Session",
+    "runtime.sessions": "Sessions",
+    "runtime.transcripts": "Edit Hunk Revision Revisions",
+    "runtime.verify": "Problem verify",
+    "store.base": "Store",
+    "store.blobs": "BlobStore DirectoryBlobs",
+    "store.outside": "Swept WithBlobs",
+    "tools.asking": "ask_user",
+    "tools.context": "ToolContext",
+    "tools.policy": "Allow ApprovalCall Ask Deny",
+    "tools.tool": "Done NotDone Tool ToolError Unknown tool",
+    "tools.unique": "AlreadyDone",
+}
+"""All that users import, by the module where it stands. Each is imported when it is first asked for; type checkers read `__init__.pyi`,
+which `python docs/draw.py` draws from this."""
+
+_PLACES = {name: module for module, names in _FACE.items() for name in names.split()}
+
+__all__ = sorted(_PLACES)  # noqa: PLE0605 - drawn from the table
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f".{_PLACES[name]}", __name__), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

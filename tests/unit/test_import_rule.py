@@ -162,8 +162,27 @@ def _loaded_by(statement: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
+EVERYTHING = "import perdure; [getattr(perdure, name) for name in perdure.__all__]"
+"""Nothing is loaded before it is asked for."""
+
+
+def test_importing_perdure_loads_its_face_and_nothing_behind_it() -> None:
+    assert {name for name in _loaded_by("import perdure") if name.startswith("perdure")} == {"perdure"}
+
+
+def test_the_face_says_where_each_name_stands_and_defines_nothing_of_its_own() -> None:
+    for module, names in perdure._FACE.items():
+        assert module.split(".")[0] in LAYERS["perdure"], module
+        assert {name for name in names.split() if name.startswith("_")} == set()
+    defined = [node for node in ast.parse((ROOT / "__init__.py").read_text("utf-8")).body if hasattr(node, "name")]
+    assert [node.name for node in defined] == ["__getattr__", "__dir__"]  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="module 'perdure' has no attribute 'Agentt'"):
+        perdure.Agentt  # type: ignore[attr-defined] # noqa: B018
+    assert set(perdure.__all__) < set(dir(perdure))
+
+
 def test_importing_perdure_loads_no_sdk_no_schema_library_no_http_client_no_database_and_no_terminal() -> None:
-    loaded = _loaded_by("import perdure")
+    loaded = _loaded_by(EVERYTHING)
     tops = {name.split(".")[0] for name in loaded}
 
     assert "perdure" in tops
@@ -174,14 +193,14 @@ def test_importing_perdure_loads_no_sdk_no_schema_library_no_http_client_no_data
 
 
 def test_importing_perdure_loads_neither_its_command_line_nor_its_testing_tools() -> None:
-    loaded = _loaded_by("import perdure")
+    loaded = _loaded_by(EVERYTHING)
 
     parts = {name.split(".")[1] for name in loaded if name.startswith("perdure.")}
     assert parts <= {"core", "store", "tools", "models", "agent", "runtime"}
 
 
 def test_the_core_alone_loads_nothing_of_the_rest() -> None:
-    loaded = _loaded_by("import perdure.core.decider, perdure.core.journal") - _loaded_by("import perdure")
+    loaded = {name for name in _loaded_by("import perdure.core.decider, perdure.core.journal") if name.startswith("perdure.")}
 
     assert {name for name in loaded if not name.startswith("perdure.core")} == set()
 
