@@ -1,8 +1,11 @@
-# Everything runs in .venv, made from the lock file on first use. It needs Python 3.11 or newer and nothing else.
+# Everything runs in .venv, made from a lock file on first use: what the library needs for the demo, what its development needs for the rest.
+# It needs Python 3.11 or newer and nothing else.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all check format bench lock docs clean
@@ -15,17 +18,22 @@ help:
 	@echo "make bench     what durability costs here, as ratios"
 	@echo "make docs      redraw the tables that are drawn from the code"
 
-$(READY): requirements-dev.txt pyproject.toml
+$(RUNS): requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "perdure needs Python 3.11 or newer (PYTHON=… chooses one)"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(INSTALL) --require-hashes -r requirements.txt
+	@touch $@
+
+$(READY): $(RUNS) requirements-dev.txt pyproject.toml
+	$(INSTALL) --require-hashes -r requirements-dev.txt
+	$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 setup: $(READY)
 
-demo: $(READY)
-	@$(BIN)/perdure demo $(if $(MODEL),--model $(MODEL))
+# A real model needs its provider's package, which the library alone does not.
+demo: $(if $(MODEL),$(READY),$(RUNS))
+	@PYTHONPATH=src $(BIN)/python -m perdure demo $(if $(MODEL),--model $(MODEL))
 
 test: $(READY)
 	@$(BIN)/python -m tests.run
@@ -50,6 +58,7 @@ docs: $(READY)
 
 lock:
 	uv pip compile --quiet --upgrade pyproject.toml requirements-dev.in --all-extras --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" -o requirements-dev.txt
+	uv pip compile --quiet pyproject.toml -c requirements-dev.txt --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" -o requirements.txt
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -76,6 +76,32 @@ def test_a_section_about_outputs_runs_and_prints_what_it_says(tmp_path: Path, ti
     assert python(tmp_path, "snippet.py", code).splitlines() == expected
 
 
+PAGES = [
+    (page, title) for page in ("docs/testing.md", "docs/tools.md") for title, blocks in sections(page).items() if "python" in dict(blocks)
+]
+
+
+def test_every_page_with_programs_has_some() -> None:
+    assert len(PAGES) >= 5
+    assert {page for page, _ in PAGES} == {"docs/testing.md", "docs/tools.md"}
+
+
+@pytest.mark.parametrize(("page", "title"), PAGES)
+def test_a_section_of_a_page_runs_and_prints_what_it_says(tmp_path: Path, page: str, title: str) -> None:
+    code = ""
+    for language, text in sections(page)[title]:
+        if file := re.match(r"# (\w+\.py)\n", text):
+            (tmp_path / file[1]).write_text(text)
+        elif language == "python":
+            code += f"{text}\n\n"
+    # As pytest would run what is a test.
+    tests = re.findall(r"^async def (test_\w+)", code, re.MULTILINE)
+    code += "".join(f"import asyncio; asyncio.run({name}())\n" for name in tests)
+    expected = EXPECTED.findall(code)
+    assert expected or tests
+    assert python(tmp_path, "snippet.py", code).splitlines() == expected
+
+
 def test_the_page_about_middleware_runs_and_prints_what_it_says_and_is_the_example(tmp_path: Path) -> None:
     [code] = [text for blocks in sections("docs/middleware.md").values() for language, text in blocks if language == "python"]
     printed = python(tmp_path, "snippet.py", code).splitlines()
