@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -144,6 +146,46 @@ async def test_a_tree_is_deleted_with_all_that_was_forked_from_it(place: Place) 
         for name in ("s", fork.session_id, inner.session_id, beside.session_id):
             assert await process.store.buried(name)
         assert [str(problem) async for problem in verify(process.store)] == []
+
+
+@pytest.mark.spec("S2-062")
+async def test_a_deleted_tree_takes_all_that_belongs_to_its_sessions_along_and_one_that_is_missing_takes_nothing(place: Place) -> None:
+    charging = Charging()
+    charging.go_on.set()
+    async with place.process() as process:
+        for name in ("s", "other"):
+            await process.run(charging.agent, "charge", session=name, submission="m1", metadata={"long": SECRET * 3000})
+            await process.sessions.describe(name, labels={"about": SECRET})
+            await process.store.ack((await process.row(name)).no, "reader", 3)
+        fork = await process.sessions.fork("s", title=SECRET)
+        await process.sessions.send(fork.session_id, SECRET * 3000, submission="waits")
+        other = await process.everything("other")
+        with pytest.raises(SessionNotFound, match="there is no session 'missing'"):
+            await process.sessions.delete("missing", tree=True)
+        assert {info.session_id for info in await process.sessions.list()} == {"s", "other", fork.session_id}
+        numbers = [(await process.row(name)).no for name in ("s", fork.session_id)]
+        assert await process.store.effects(numbers[0]) != []
+
+        await process.sessions.delete("s", tree=True)
+
+        for no in numbers:
+            assert await process.store.entries(no) == []
+            assert await process.store.effects(no) == []
+            assert await process.store.inbox(no) == []
+            assert await process.store.cursor(no, "reader") == 0
+            assert all(row.body is None for row in await process.store.submissions(no, after="", limit=99))
+        assert await process.store.blobs("s") == []
+        assert await process.everything("other") == other
+        assert [str(problem) async for problem in verify(process.store)] == []
+    if place.kind == "sqlite":
+        await asyncio.to_thread(_forgotten, place.path, SECRET, 1)
+
+
+def _forgotten(path: Path, words: str, sessions: int) -> None:
+    """The catalogue knows the words of no other session than of those that are left."""
+    with closing(sqlite3.connect(path)) as database:
+        [(count,)] = database.execute("SELECT count(*) FROM sessions WHERE title || labels LIKE ?", (f"%{words}%",))
+    assert count == sessions
 
 
 async def test_a_tree_is_carried_elsewhere_as_one_file(place: Place, tmp_path: Path) -> None:

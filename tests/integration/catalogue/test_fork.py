@@ -256,6 +256,32 @@ async def test_a_fork_takes_no_grants_budgets_submissions_or_requests_along(plac
         assert (await process.sessions.send("f", "again", submission="m1")).duplicate is False
 
 
+@pytest.mark.spec("S2-063")
+async def test_a_fork_begins_clean_with_its_layout_or_not_at_all(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        parent = await process.row("s")
+        before = [info.session_id for info in await process.sessions.list()]
+        for wrong in ({"entry": parent.version + 1}, {"entry": 0}, {"at": 5}, {"turn": "t99"}):
+            with pytest.raises(InvalidSpan):
+                await process.sessions.fork("s", session_id="branch", **wrong)
+        with pytest.raises(SessionNotFound):
+            await process.sessions.fork("nobody", session_id="branch")
+        assert [info.session_id for info in await process.sessions.list()] == before
+        assert not await process.store.buried("branch")
+
+        fork = await process.sessions.fork("s", session_id="branch", entry=parent.version)
+
+        written = await process.sessions.entries("branch")
+        assert [(entry.seq, entry.kind) for entry in written] == [(1, "session_created"), (2, "forked")]
+        row, clean = await process.row("branch"), await process.sessions.checkpoint("branch")
+        assert (row.version, row.fence, row.claims, row.inbox_head, row.holder) == (2, 0, 0, 0, None)
+        assert (clean.turn, clean.turns, clean.requests, clean.grants, clean.usage.calls) == (None, 0, (), (), 0)
+        assert await lines(process, "branch") == FOUR
+        assert fork.revision == await process.sessions.revision("s")
+        await sound(process)
+
+
 async def test_a_fork_costs_the_same_however_long_its_parent_is(place: Place) -> None:
     async with place.process() as process:
         await talk(process, *(f"say {index}" for index in range(20)))

@@ -17,6 +17,7 @@ from perdure import (
     EffectUncertain,
     HookContext,
     Middleware,
+    NotDone,
     OperationEnded,
     OperationStarted,
     Replace,
@@ -24,6 +25,7 @@ from perdure import (
     Rewrite,
     ToolCall,
     ToolCallResponse,
+    ToolContext,
     TurnEnded,
     tool,
 )
@@ -305,6 +307,35 @@ async def test_after_tool_does_not_see_a_call_that_its_tool_refused_when_it_was_
         await sound(process)
     assert seen == ["call-2"]
     assert ran == ["look here"]
+
+
+@pytest.mark.spec("S2-193")
+async def test_after_tool_does_not_see_a_call_of_which_no_attempt_did_anything(memory: Place) -> None:
+    seen: list[str] = []
+
+    def after_tool(ctx: HookContext, call: ApprovalCall, response: ToolCallResponse) -> None:
+        seen.append(call.call)
+
+    def find_out(ctx: ToolContext) -> NotDone:
+        return NotDone()
+
+    @tool(effect="external", reconcile=find_out)
+    async def connect() -> str:
+        """Never get there."""
+        ran.append("connect")
+        raise OSError("the line is dead")
+
+    model, asked = counting(asks(ToolCall("connect", {}, "call-1"), LOOK), Reply("Done."))
+    agent = Agent("a", model=model, tools=[connect, look], middleware=[hook(after_tool=after_tool)])
+    async with memory.process() as process:
+        await process.run(agent, "Please.", session="s", submission="m-1")
+        ended = [entry for entry in await process.sessions.entries("s") if isinstance(entry, OperationEnded) and entry.failure]
+        await sound(process)
+    assert (ended[-1].attempt, ended[-1].final, ended[-1].failure and ended[-1].failure.code) == (5, True, "not_done")
+    assert ran.count("connect") == 5
+    assert seen == ["call-2"]
+    [refused, _] = asked[1].messages[2].parts
+    assert refused.response == "not executed: 5 attempts had no effect"  # type: ignore[union-attr]
 
 
 @pytest.mark.spec("S2-203")
