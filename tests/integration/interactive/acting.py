@@ -204,12 +204,12 @@ async def eventually(true: Callable[[], Any]) -> None:
         await asyncio.sleep(0.001)
 
 
-async def until(session: Session, wanted: type[Any] = TurnEnded, *, after: int | None = None, count: int = 1) -> list[Any]:
-    """Everything that a handle is told, up to and with the ``count``-th event of a type."""
+async def until(session: Session, *wanted: type[Any], after: int | None = None, count: int = 1) -> list[Any]:
+    """Everything that a handle is told, up to and with the ``count``-th event of a type; by default the end of a turn."""
     seen: list[Any] = []
     async for event in session.events(after=after):
         seen.append(event)
-        count -= isinstance(event, wanted)
+        count -= isinstance(event, wanted or TurnEnded)
         if not count:
             break
     return seen

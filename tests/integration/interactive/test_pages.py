@@ -313,7 +313,8 @@ async def test_a_grant_is_for_this_tool_with_these_arguments_in_this_session_and
             session = "s" if other is not granted else "t"
             async with process.session(session, agent(*other)) as handle:
                 await handle.send("go", submission=f"other-{number}")
-                asked = (await until(handle, perdure.ApprovalRequested, after=(await version(process, session))))[-1]
+                asked = (await until(handle, perdure.ApprovalRequested, perdure.TurnEnded, after=(await version(process, session))))[-1]
+                assert isinstance(asked, perdure.ApprovalRequested), f"{other} ran without a question"
                 await handle.deny(asked.request_id)
                 await until(handle, after=asked.seq)
     assert ran == [("pay", 5, "ann")] * 2
