@@ -19,9 +19,9 @@ from ..tools.policy import Allow, ApprovalCall, Deny
 from ..tools.tool import Tool, is_seconds
 
 __all__ = [
+    "GUIDANCE_LIMIT",
     "HOOKS",
     "KEY_LIMIT",
-    "REASON_LIMIT",
     "STATE_LIMIT",
     "CommandHandler",
     "Continue",
@@ -36,7 +36,7 @@ __all__ = [
     "check_words",
 ]
 
-REASON_LIMIT = 64 * 1024
+GUIDANCE_LIMIT = 64 * 1024
 """The longest reason, prompt or guidance (bytes)."""
 
 STATE_LIMIT = 32 * 1024
@@ -69,8 +69,8 @@ def check_words(words: object, what: str) -> str:
     """Text that says something and can be kept. Raises `UsageError`."""
     if not isinstance(words, str) or not words.strip():
         raise UsageError(f"{what} must say something, not {words!r:.100}")
-    if len(canonical.check(words, what).encode()) > REASON_LIMIT:
-        raise UsageError(f"{what} is too long", hint=f"at most {REASON_LIMIT} bytes")
+    if len(canonical.check(words, what).encode()) > GUIDANCE_LIMIT:
+        raise UsageError(f"{what} is too long", hint=f"at most {GUIDANCE_LIMIT} bytes")
     return words
 
 

@@ -24,12 +24,12 @@ from .names import conflict
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-__all__ = ["ATTEMPTS", "Standing", "put_away_or_back"]
+__all__ = ["PERSISTENCE", "Standing", "put_away_or_back"]
 
 Standing: TypeAlias = Archive | Revive | Halt | Repair
 """Whether anything may happen in a session."""
 
-ATTEMPTS = 100
+PERSISTENCE = 100
 """How often a session that changes all the time is tried; each attempt loses only to a commit that went through."""
 
 
@@ -38,7 +38,7 @@ async def put_away_or_back(runtime: Runtime, look: Callable[[], Awaitable[Loaded
 
     Raises what the rules refuse and what ``look`` raises, `SubmissionConflict`, and `SessionBusy`.
     """
-    for _ in range(ATTEMPTS):
+    for _ in range(PERSISTENCE):
         head = await look()
         earlier = await runtime.store.submission(head.row.no, command.submission)
         if earlier is not None:

@@ -34,10 +34,10 @@ from ..core.reports import Calling
 from ..store.base import Catalogue, Claim, Commit, Edited, EffectRow, InboxRow, Loaded, SessionStatus, StoredBlob, UniqueState
 from ..store.pools import Draw
 
-__all__ = ["ATTEMPTS", "Batch", "parked", "receipt_row", "seal_all", "standing"]
+__all__ = ["TRIES", "Batch", "parked", "receipt_row", "seal_all", "standing"]
 
 
-ATTEMPTS = 5
+TRIES = 5
 """How often a sender decides anew because somebody else's commit was faster."""
 
 

@@ -25,7 +25,7 @@ from ..core.reports import TimePassed
 from ..core.rules.requests import check_decision
 from ..store.base import AlreadyThere, Committed, Conflict, InboxRow, Loaded, NewSession, NoSession, QueueIsFull, Send, StoredBlob
 from .about import REASON_LIMIT, check_text
-from .batch import ATTEMPTS, Batch, receipt_row
+from .batch import TRIES, Batch, receipt_row
 from .control import commit_by_sender, is_control, promote_steers, take_control
 from .halting import halted
 from .ledger import Ledger
@@ -96,7 +96,7 @@ class Door(Scope):
     async def _control(self, session_id: str, command: Command) -> Submission:
         """Apply a command at once where nobody holds the session, else leave it to the holder."""
         command = checked(command)
-        for _ in range(ATTEMPTS):
+        for _ in range(TRIES):
             head = await self._head(session_id)
             row, now = head.row, max(self._runtime.clock.now(), head.now)
             earlier = await self._runtime.store.submission(row.no, command.submission)

@@ -24,7 +24,7 @@ from ..core.records import Errand, Failure, Parent, Plan
 from ..core.reports import ErrandsDone
 from ..store.base import Catalogue, Committed, Loaded, NewSession
 from .arguments import Arguments
-from .batch import ATTEMPTS, Batch, parked, seal_all
+from .batch import TRIES, Batch, parked, seal_all
 from .door import checked
 from .keeping import Keeping
 from .messages import read_entries
@@ -63,7 +63,7 @@ class Errands(Keeping, Arguments, Results):
 
     async def _run_all(self, session_id: str) -> bool:
         store, did = self._runtime.store, False
-        for _ in range(ATTEMPTS):
+        for _ in range(TRIES):
             head = await store.load(session_id)
             if head is None or head.row.holder is not None or head.row.status in ("halted", "stuck"):
                 return did

@@ -63,10 +63,10 @@ async def halt(runtime: Runtime, look: Callable[[], Awaitable[Loaded]], reason: 
     be trusted, so that the journal is left as it is and the catalogue's status alone says it. Raises `SessionHalted` if it is halted,
     `SessionBusy`, and what ``look`` raises.
     """
-    from .archive import ATTEMPTS, put_away_or_back
+    from .archive import PERSISTENCE, put_away_or_back
 
     store = runtime.store
-    for _ in range(ATTEMPTS):
+    for _ in range(PERSISTENCE):
         head = await look()
         check_not_halted(head.row)
         problems = await _problems(store, head.row.session_id)

@@ -37,7 +37,7 @@ from ..core.transcript import check_span
 from ..store.audit import Auditable
 from ..store.base import InboxRow, Loaded
 from .about import REASON_LIMIT, check_text
-from .batch import ATTEMPTS, Batch
+from .batch import TRIES, Batch
 from .context import resolve_parts
 from .control import decode_row
 from .halting import check_not_halted
@@ -92,7 +92,7 @@ class Redaction(Transcripts):
         redacted too.
         """
         name = submission_id(submission)
-        for _ in range(ATTEMPTS):
+        for _ in range(TRIES):
             head = await self._head(session_id)
             earlier = await self._runtime.store.submission(head.row.no, name)
             if earlier is None:

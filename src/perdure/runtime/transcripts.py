@@ -29,10 +29,10 @@ from ..core.phase import phase
 from ..core.reports import EditTranscript
 from ..core.rules.transcripts import check_expected
 from ..core.transcript import EMPTY, Transcript, chained, check_cut, check_replacement, check_span
-from ..store.base import Committed, Loaded
+from ..store.base import Committed, InboxRow, Loaded
 from .about import REASON_LIMIT, check_text
 from .attachments import Attachments
-from .batch import ATTEMPTS, Batch, receipt_row
+from .batch import TRIES, Batch, receipt_row
 from .control import commit_by_sender
 from .edits import Written, kept, written
 from .halting import check_not_halted
@@ -211,8 +211,9 @@ class Transcripts(Attachments):
         """
         name = submission_id(submission)
 
-        async def prepare(head: Loaded, checkpoint: Checkpoint) -> tuple[EditTranscript, Batch]:
-            command, report, blobs = await self._rewriting(head, checkpoint, span, replacement, expected or "", reason, actor, name)
+        async def prepare(head: Loaded, checkpoint: Checkpoint, earlier: InboxRow | None) -> tuple[EditTranscript, Batch]:
+            wanted = span, replacement, expected or "", reason, actor, name
+            command, report, blobs = await self._rewriting(head, checkpoint, earlier, *wanted)
             batch = Batch(head, checkpoint, now=command.at)
             batch.blobs.update({blob.digest: blob for blob in blobs})
             return report, batch
@@ -220,7 +221,16 @@ class Transcripts(Attachments):
         return await self._edit(session_id, name, prepare)
 
     async def _rewriting(
-        self, head: Loaded, checkpoint: Checkpoint, span: Any, given: Any, expected: str, reason: str, actor: str, submission: str
+        self,
+        head: Loaded,
+        checkpoint: Checkpoint,
+        earlier: InboxRow | None,
+        span: Any,
+        given: Any,
+        expected: str,
+        reason: str,
+        actor: str,
+        submission: str,
     ) -> tuple[RewriteSpan, EditTranscript, tuple[Any, ...]]:
         session_id = head.row.session_id
         if not isinstance(span, Sequence) or isinstance(span, str) or len(span) != 2:
@@ -240,7 +250,7 @@ class Transcripts(Attachments):
             submission=submission,
             at=max(self._runtime.clock.now(), head.now),
         )
-        await self._check_known(head, command)
+        _check_known(earlier, command)
         check_expected(checkpoint, expected)
         messages, old = await self._transcript(head)
         check_span(start, stop, len(old.layout))
@@ -290,7 +300,7 @@ class Transcripts(Attachments):
         """
         name = submission_id(submission)
 
-        async def prepare(head: Loaded, checkpoint: Checkpoint) -> tuple[EditTranscript, Batch]:
+        async def prepare(head: Loaded, checkpoint: Checkpoint, earlier: InboxRow | None) -> tuple[EditTranscript, Batch]:
             command = RestoreRevision(
                 revision=check_text(revision, "revision"),
                 expected=check_text(expected or "", "expected"),
@@ -299,7 +309,7 @@ class Transcripts(Attachments):
                 submission=name,
                 at=max(self._runtime.clock.now(), head.now),
             )
-            await self._check_known(head, command)
+            _check_known(earlier, command)
             check_expected(checkpoint, command.expected)
             messages, old = await self._transcript(head)
             _, new = await self._transcript(head, revision)
@@ -309,9 +319,12 @@ class Transcripts(Attachments):
         return await self._edit(session_id, name, prepare)
 
     async def _edit(
-        self, session_id: str, submission: str, prepare: Callable[[Loaded, Checkpoint], Awaitable[tuple[EditTranscript, Batch]]]
+        self,
+        session_id: str,
+        submission: str,
+        prepare: Callable[[Loaded, Checkpoint, InboxRow | None], Awaitable[tuple[EditTranscript, Batch]]],
     ) -> Edit:
-        for _ in range(ATTEMPTS):
+        for _ in range(TRIES):
             head = await self._head(session_id)
             earlier = await self._runtime.store.submission(head.row.no, submission)
             if earlier is None:
@@ -320,7 +333,7 @@ class Transcripts(Attachments):
             if earlier is None:
                 check_idle(head, checkpoint)
             try:
-                report, batch = await prepare(head, checkpoint)
+                report, batch = await prepare(head, checkpoint, earlier)
             except _Known as known:
                 return await self._known_edit(head, submission, known.seq)
             batch.apply(report)
@@ -329,15 +342,6 @@ class Transcripts(Attachments):
                 assert isinstance(written_entry, Rewritten)
                 return await self._edited(head, batch.checkpoint, written_entry, submission)
         raise SessionBusy(f"{session_id!r} changes all the time", hint="try again when less is going on")
-
-    async def _check_known(self, head: Loaded, command: Command) -> None:
-        """Raises `_Known` if this very edit was made already, and `SubmissionConflict` if its id was used for another."""
-        earlier = await self._runtime.store.submission(head.row.no, command.submission)
-        if earlier is None:
-            return
-        if earlier.digest != commands.digest(command) or earlier.consumed_seq is None:
-            raise conflict(command)
-        raise _Known(earlier.consumed_seq)
 
     async def _commit_edit(self, head: Loaded, batch: Batch, command: RewriteSpan | RestoreRevision | RedactContent) -> bool:
         """The sender's own commit. False: somebody was faster."""
@@ -362,6 +366,15 @@ class Transcripts(Attachments):
             submission=submission,
             duplicate=duplicate,
         )
+
+
+def _check_known(earlier: InboxRow | None, command: Command) -> None:
+    """Raises `_Known` if this very edit was made already, and `SubmissionConflict` if its id was used for another."""
+    if earlier is None:
+        return
+    if earlier.digest != commands.digest(command) or earlier.consumed_seq is None:
+        raise conflict(command)
+    raise _Known(earlier.consumed_seq)
 
 
 class _Known(Exception):
