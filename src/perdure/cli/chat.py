@@ -14,31 +14,26 @@ from ..agent import Agent
 from ..core.entries import MessageAdded, QueueChanged, TurnEnded, TurnStarted
 from ..core.errors import InvalidMessage, PerdureError, Refused, SessionNotFound, UsageError
 from ..core.media import Media
-from ..core.messages import Message, Text, ToolCall, ToolCallResponse
 from ..core.records import Identity
-from ..core.rules.endings import UNKNOWN_AFTER_RESTART, UNKNOWN_LIVE
 from ..runtime.feed import Event
 from ..runtime.runtime import Runtime
 from ..runtime.session import Session
 from .agents import ad_hoc, belongs, load
 from .ask import Lines
+from .earlier import show_earlier
 from .exits import OK
 from .follow import Follower, Left
 from .hints import told
 from .keyboard import Keyboard
-from .live import Progress, called, outcome_mark
+from .live import Progress
 from .opening import opened
 from .output import results
 from .screen import Screen
-from .text import counted, value, written
 from .workspace import with_workspace
 
-__all__ = ["Talk", "chat", "check_agent", "show_message"]
+__all__ = ["Talk", "chat", "check_agent"]
 
 T = TypeVar("T")
-
-EARLIER = 20
-"""How many earlier messages are shown."""
 
 
 def chat(arguments: argparse.Namespace) -> int:
@@ -117,6 +112,8 @@ class Talk:
         )
         self.db: str = arguments.db
         self.follower.refused = lambda error: screen.note((self.told(error), "red"))
+        # Whoever talks here said what nobody else is named for.
+        self.follower.progress.speaker = ("> ", "bold cyan")
         self.free = asyncio.Event()
         self.waiting: dict[str, str] = {}
         self.attached: list[Media] = []
@@ -125,9 +122,8 @@ class Talk:
 
     async def run(self) -> str | None:
         """Talk until somebody leaves; returns the session to go on with, if it is another one."""
-        await self.show_earlier()
+        await self.look_back()
         async with self.follower, self.runtime.session(self.session_id, self.agent, identity=self.identity) as handle:
-            await self._find_out()
             watching = asyncio.ensure_future(self.follower.watch(handle, self._saw, after=self.after))
             try:
                 async with aclosing(self.lines(watching)) as lines:
@@ -178,22 +174,12 @@ class Talk:
         """An error in one sentence, with what can be done about it here."""
         return told(error, self.db, self.session_id)
 
-    async def show_earlier(self) -> None:
-        """The end of what was said before."""
-        try:
-            messages = await self.runtime.sessions.history(self.session_id, limit=EARLIER)
-        except SessionNotFound:
-            return
-        if messages and messages[0].position:
-            self.screen.note((f"… {counted(messages[0].position, 'earlier message')}: perdure show {self.session_id}", "dim"))
-        for message in messages:
-            show_message(self.screen, message)
-
-    async def _find_out(self) -> None:
-        """Whether a turn of an earlier conversation is still to be ended."""
+    async def look_back(self) -> None:
+        """The end of what was said before, and whether a turn of an earlier conversation is still to be ended."""
         try:
             info = await self.runtime.sessions.info(self.session_id)
             turn = (await self.runtime.sessions.checkpoint(self.session_id)).turn
+            await show_earlier(self.runtime, self.screen, self.session_id, turn)
         except SessionNotFound:
             self.free.set()
             return
@@ -241,20 +227,3 @@ class Talk:
         self.screen.text("\n(Ctrl-D leaves)\n", "dim")
         if self.screen.interactive:
             self.screen.text("> ", "bold cyan")
-
-
-def show_message(screen: Screen, message: Message) -> None:
-    """One message of a transcript."""
-    if message.role == "user":
-        screen.note(("> ", "bold cyan"), written(message.parts))
-        return
-    for part in message.parts:
-        match part:
-            case Text() if part.content.strip():
-                screen.note(part.content)
-            case ToolCall():
-                screen.note(("→ ", "cyan"), called(part.name, part.arguments))
-            case ToolCallResponse():
-                unknown = part.is_error and part.response in (UNKNOWN_LIVE, UNKNOWN_AFTER_RESTART)
-                mark, style = outcome_mark("uncertain" if unknown else "failed" if part.is_error else "succeeded")
-                screen.note((f"{mark} ", style), part.name, " ", (value(part.response), "dim"))

@@ -122,6 +122,7 @@ class Progress:
         self._doubts: set[str] = set()
         self._status: Live | None = None
         self._held = False
+        self.speaker = ("user: ", "bold")
 
     def __enter__(self) -> Progress:
         return self
@@ -209,9 +210,8 @@ class Progress:
                 self._running.clear()
                 self._calls |= {part.id: part.arguments for part in getattr(event, "parts", ()) if isinstance(part, ToolCall)}
             case MessageAdded(role="user") if event.submission not in self.own:
-                who = event.author or "user"
-                words = written(event.parts)
-                self._note((f"{clean(who, one_line=True)}: ", "bold"), words)
+                named = (f"{clean(event.author, one_line=True)}: ", "bold")
+                self._note(named if event.author else self.speaker, written(event.parts))
             case OperationPlanned():
                 self._plans[event.operation] = event.plan
                 if event.arguments is not None:

@@ -162,7 +162,8 @@ async def _sessions(talk: TypedTalk, handle: Session, rest: str) -> None:
             (f"{since(info.updated)} ago  ", "dim"),
             short(info.title, 60),
         )
-    talk.tell("/resume SESSION goes on with one of them" if len(found) > 1 else "there is no other")
+    others = any(info.session_id != talk.session_id for info in found)
+    talk.tell("/resume SESSION goes on with one of them" if others else "there is no other")
 
 
 async def _resume(talk: TypedTalk, handle: Session, rest: str) -> None:

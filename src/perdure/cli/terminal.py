@@ -194,6 +194,11 @@ class Terminal:
                 # What was meant for a question must not become a message.
                 self.too_late(line)
 
+    @property
+    def asked(self) -> bool:
+        """Whether a question stands where the typing is."""
+        return self._question is not None
+
     async def line(self, label: str = "", default: str = "") -> str | None:
         """Ask for one line; None if nobody is there any more. Cancelling it takes the question away."""
         self._question = question = Question(label)

@@ -122,9 +122,9 @@ class TypedTalk(Talk):
         """A line about the conversation itself."""
         self.screen.note((words, style))
 
-    async def show_earlier(self) -> None:
+    async def look_back(self) -> None:
         """The end of what was said before; the arrow keys find it too."""
-        await super().show_earlier()
+        await super().look_back()
         try:
             messages = await self.runtime.sessions.history(self.session_id, limit=200)
         except PerdureError:
@@ -193,6 +193,8 @@ class TypedTalk(Talk):
 
     def _footer(self) -> str:
         waiting = f" · {counted(len(self.waiting), 'message')} waiting" if self.waiting else ""
+        if self.terminal.asked:
+            return f"Enter answers · Ctrl-D leaves it open · Ctrl-C interrupts{waiting}"
         if self.follower.turn is None:
             return f"{short(self.session_id, 40)} · {self.agent.name}{waiting} · /help"
         return f"Enter queues · /steer joins the turn · Ctrl-C interrupts{waiting} · /help"

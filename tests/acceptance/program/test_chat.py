@@ -300,6 +300,51 @@ def test_a_turn_that_was_cut_off_goes_on_while_one_types(perdure: Program, chat:
     assert screen.end() == 0
 
 
+def test_a_running_turn_is_shown_once_to_whoever_comes_to_it(perdure: Program, chat: Chat) -> None:
+    running = perdure.start("run", SHOP, "hello", "--session", "s")
+    perdure.end(running)
+    running = perdure.start("run", SHOP, "pay A-1", "--session", "s")
+    perdure.until(lambda: perdure.lines("ledger"))
+    running.kill()
+    running.wait()
+    screen = chat(SHOP, "--session", "other")
+    screen.until("/help")
+    screen.type("/sessions")
+    assert "/resume SESSION goes on with one of them" in screen.until("goes on with")
+    assert "there is no other" not in screen.text
+    screen.type("/resume s")
+    screen.until("the last turn is not over")
+    perdure.until(lambda: len(perdure.lines("ledger")) == 2)
+    perdure.go()
+    text = screen.until(lambda text: "done: pay A-1" in text and prompt(text))
+    assert text.count("> hello") == 1
+    assert text.count("> pay A-1") == 1
+    assert "user:" not in text
+    assert text.count("Working.") == 1
+    assert text.index("done: hello") < text.index("the last turn is not over") < text.index("> pay A-1")
+
+
+def test_a_call_that_ran_otherwise_than_it_was_asked_for_says_so_when_it_is_shown_again(perdure: Program, chat: Chat) -> None:
+    perdure("run", SHOP, "refund A-1", "--session", "s", "--no-wait", code=6)
+    perdure("approve", "s", "--arguments", '{"order": "A-1", "cents": 7}')
+    perdure("resume", "s", "--agents", SHOP)
+    screen = chat(SHOP, "--session", "s", columns=160)
+    text = screen.until("done: refund A-1")
+    assert '→ refund(cents=7, order="A-1")  edited by a person; the model asked for cents=500, order="A-1"' in text
+    assert "refunded 7" in text
+
+
+def test_while_a_question_stands_there_the_footer_says_what_enter_does(perdure: Program, chat: Chat) -> None:
+    screen = chat(SHOP, "--session", "s")
+    screen.until("/help")
+    screen.type("refund A-1")
+    assert "Enter queues" not in screen.until(lambda text: "[a]pprove" in text and "Enter answers · Ctrl-D leaves it open" in text)
+    screen.type("d")
+    screen.until("reason (the model reads it")
+    screen.type("too much")
+    screen.until(lambda text: "completed" in text and prompt(text))
+
+
 def test_before_the_first_message_commands_say_that_nothing_has_begun(perdure: Program, chat: Chat, slow: str) -> None:
     screen = chat(slow)
     screen.until(prompt)
