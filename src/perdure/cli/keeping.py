@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from ..core.errors import UsageError
 from ..runtime.infos import SessionInfo
@@ -21,58 +22,40 @@ __all__ = ["archive", "delete", "export", "halt", "import_", "repair", "revive"]
 
 def archive(arguments: argparse.Namespace) -> int:
     """Put a session away."""
-    return asyncio.run(_archive(arguments))
-
-
-async def _archive(arguments: argparse.Namespace) -> int:
-    async with opened(arguments) as runtime:
-        sent = await runtime.sessions.archive(arguments.session, reason=arguments.reason, actor=arguments.actor)
-        await confirm(runtime, arguments, sent, f"archived: {arguments.session}", in_inbox=True)
-    return OK
+    return asyncio.run(_stand(arguments, "archive", "archived"))
 
 
 def revive(arguments: argparse.Namespace) -> int:
     """Take a session out of the archive."""
-    return asyncio.run(_revive(arguments))
+    return asyncio.run(_stand(arguments, "revive", "revived"))
 
 
-async def _revive(arguments: argparse.Namespace) -> int:
+async def _stand(arguments: argparse.Namespace, how: Literal["archive", "revive"], done: str) -> int:
     async with opened(arguments) as runtime:
-        sent = await runtime.sessions.revive(arguments.session, reason=arguments.reason, actor=arguments.actor)
-        await confirm(runtime, arguments, sent, f"revived: {arguments.session}", in_inbox=True)
+        sent = await getattr(runtime.sessions, how)(arguments.session, reason=arguments.reason, actor=arguments.actor)
+        await confirm(runtime, arguments, sent, f"{done}: {arguments.session}", in_inbox=True)
     return OK
 
 
 def halt(arguments: argparse.Namespace) -> int:
     """Stop a session where it stands."""
-    return asyncio.run(_halt(arguments))
-
-
-async def _halt(arguments: argparse.Namespace) -> int:
-    async with opened(arguments) as runtime:
-        info = await runtime.sessions.halt(arguments.session, reason=arguments.reason, actor=arguments.actor)
-    _told(arguments, info, info.problem)
-    return OK
+    return asyncio.run(_examine(arguments, "halt", lambda info: info.problem))
 
 
 def repair(arguments: argparse.Namespace) -> int:
     """Check a halted session, and let it go on if nothing is wrong with it."""
-    return asyncio.run(_repair(arguments))
+    return asyncio.run(_examine(arguments, "repair", lambda info: f"nothing is wrong with it, and it is {info.status}"))
 
 
-async def _repair(arguments: argparse.Namespace) -> int:
-    async with opened(arguments) as runtime:
-        info = await runtime.sessions.repair(arguments.session, reason=arguments.reason, actor=arguments.actor)
-    _told(arguments, info, f"nothing is wrong with it, and it is {info.status}")
-    return OK
-
-
-def _told(arguments: argparse.Namespace, info: SessionInfo, what: str) -> None:
+async def _examine(arguments: argparse.Namespace, how: Literal["halt", "repair"], what: Callable[[SessionInfo], str]) -> int:
     screen = Screen(as_json=arguments.json)
+    async with opened(arguments) as runtime:
+        info = await getattr(runtime.sessions, how)(arguments.session, reason=arguments.reason, actor=arguments.actor)
     if arguments.json:
         screen.json(plain(info))
     else:
-        screen.line(("✓ ", "green"), f"{info.session_id}: {what}")
+        screen.line(("✓ ", "green"), f"{info.session_id}: {what(info)}")
+    return OK
 
 
 def delete(arguments: argparse.Namespace) -> int:

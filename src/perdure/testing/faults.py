@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from ..core.errors import StoreBroken
-from ..core.journal import Sealed
-from ..core.records import Limits, Pool
-from ..store.base import (
-    Adopted,
-    Adoption,
-    Catalogue,
-    Commit,
-    CommitAnswer,
-    Committed,
-    Created,
-    EffectRow,
-    Held,
-    IdTaken,
-    InboxRow,
-    Loaded,
-    News,
-    NewSession,
-    NoSession,
-    OutsideBlob,
-    Runner,
-    Send,
-    SendAnswer,
-    SessionQuery,
-    SessionRow,
-    Stale,
-    Store,
-    StoredBlob,
-    UniqueRow,
-)
-from ..store.pools import KeepsPools, OwnersPool
+from ..store.base import Commit, Committed, Store
+from ..store.passing import PassingStore
 from .clock import VirtualClock
 
 __all__ = ["READS", "WRITES", "Call", "Fault", "FaultStore", "ProcessDied", "When"]
@@ -45,6 +19,9 @@ __all__ = ["READS", "WRITES", "Call", "Fault", "FaultStore", "ProcessDied", "Whe
 T = TypeVar("T")
 
 When: TypeAlias = Literal["before", "after"]
+
+POOLS = ("pool", "pools", "change_pool", "remove_pool")
+"""The operations of a store that keeps pools."""
 
 WRITES = (
     "commit",
@@ -59,38 +36,19 @@ WRITES = (
     "ack",
     "forget",
     "delete",
-    "change_pool",
-    "remove_pool",
     "vacuum",
+    *POOLS[2:],
 )
 """The operations that change something."""
 
 READS = (
-    "now",
-    "load",
-    "runners",
-    "runnable",
-    "next_wake",
-    "inbox",
-    "submission",
-    "entries",
-    "seek",
-    "effects",
-    "unique",
-    "uniques",
-    "tree",
-    "sessions",
-    "blob",
-    "blobs",
-    "outside",
-    "cursor",
-    "buried",
-    "news",
-    "pool",
-    "pools",
-    "tree",
-    "submissions",
+    *(name for name, method in vars(PassingStore).items() if iscoroutinefunction(method) and name not in (*WRITES, "open", "close")),
+    *POOLS[:2],
 )
+"""The others."""
+
+_TOLD_BY = {"create": 1, "submission": 1, "blob": 1, "put_blob": 1, "cursor": 1, "ack": 1}
+"""Where the argument stands by which an operation is told of, if it isn't the first."""
 
 
 class ProcessDied(StoreBroken):
@@ -126,7 +84,7 @@ class Fault:
 
 @dataclass(kw_only=True)
 class Call:
-    """One operation as the store saw it: ``given`` is its first argument, ``answer`` what the inner store said.
+    """One operation as the store saw it: ``given`` is what it was given, ``answer`` what the inner store said.
 
     ``number`` counts all operations from 1, ``nth`` those of its kind, ``write`` those that change something (0: it doesn't).
     """
@@ -144,7 +102,7 @@ Gate: TypeAlias = Callable[[Call, When], Awaitable[None]]
 
 
 @dataclass
-class FaultStore:
+class FaultStore(PassingStore):
     """Any store, with ``faults``. Everything that is not faulty goes to ``inner`` as it is.
 
     ``gate(call, "before" | "after")`` is awaited around every operation: there a test can watch, delay, reorder, raise, or `kill`.
@@ -220,14 +178,6 @@ class FaultStore:
 
     # ------------------------------------------------------------------------------------------------- the store's protocol
 
-    @property
-    def store_id(self) -> str:
-        return self.inner.store_id
-
-    @property
-    def secret(self) -> bytes:
-        return self.inner.secret
-
     async def open(self) -> None:
         self._check()
         with self._still():
@@ -237,138 +187,18 @@ class FaultStore:
         with self._still():
             await self.inner.close()
 
-    async def now(self) -> int:
-        return await self._do("now", None, self.inner.now)
-
-    async def load(self, session_id: str, *, hidden: bool = False) -> Loaded | None:
-        return await self._do("load", session_id, lambda: self.inner.load(session_id, hidden=hidden))
-
-    async def buried(self, session_id: str) -> bool:
-        return await self._do("buried", session_id, lambda: self.inner.buried(session_id))
-
-    async def adopt(self, sessions: Sequence[Adoption]) -> Adopted | IdTaken:
-        return await self._do("adopt", sessions, lambda: self.inner.adopt(sessions))
-
-    async def tree(self, root: str) -> list[SessionRow]:
-        return await self._do("tree", root, lambda: self.inner.tree(root))
-
-    async def submissions(self, no: int, *, after: str, limit: int) -> list[InboxRow]:
-        return await self._do("submissions", no, lambda: self.inner.submissions(no, after=after, limit=limit))
-
-    async def commit(self, commit: Commit) -> CommitAnswer:
-        return await self._do("commit", commit, lambda: self.inner.commit(commit))
-
-    async def send(self, send: Send) -> SendAnswer:
-        return await self._do("send", send, lambda: self.inner.send(send))
-
-    async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession:
-        return await self._do("create", new, lambda: self.inner.create(session_id, new, at=at))
-
-    async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
-        return await self._do("claim", no, lambda: self.inner.claim(no, runner, force=force))
-
-    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue) -> Committed | Stale:
-        return await self._do("release", no, lambda: self.inner.release(no, runner, fence, catalogue))
-
-    async def heartbeat(self, runner: Runner, lease_ms: int) -> int:
-        return await self._do("heartbeat", runner, lambda: self.inner.heartbeat(runner, lease_ms))
-
-    async def runners(self) -> list[Runner]:
-        return await self._do("runners", None, self.inner.runners)
-
-    async def retire(self, runner: str) -> None:
-        await self._do("retire", runner, lambda: self.inner.retire(runner))
-
-    async def runnable(self, *, limit: int, agents: Sequence[str] | None = None) -> list[str]:
-        return await self._do("runnable", agents, lambda: self.inner.runnable(limit=limit, agents=agents))
-
-    async def next_wake(self) -> int | None:
-        return await self._do("next_wake", None, self.inner.next_wake)
-
-    async def inbox(self, no: int) -> list[InboxRow]:
-        return await self._do("inbox", no, lambda: self.inner.inbox(no))
-
-    async def submission(self, no: int, submission_id: str) -> InboxRow | None:
-        return await self._do("submission", submission_id, lambda: self.inner.submission(no, submission_id))
-
-    async def entries(
-        self,
-        no: int,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        kinds: Iterable[str] | None = None,
-        limit: int | None = None,
-        newest_first: bool = False,
-    ) -> list[Sealed]:
-        wanted = None if kinds is None else list(kinds)
-        return await self._do(
-            "entries",
-            no,
-            lambda: self.inner.entries(no, after=after, before=before, kinds=wanted, limit=limit, newest_first=newest_first),
-        )
-
-    async def seek(self, no: int, number: int) -> int | None:
-        return await self._do("seek", no, lambda: self.inner.seek(no, number))
-
-    async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None, after: int = 0) -> list[EffectRow]:
-        return await self._do("effects", no, lambda: self.inner.effects(no, key=key, state=state, after=after))
-
-    async def unique(self, key: str) -> UniqueRow | None:
-        return await self._do("unique", key, lambda: self.inner.unique(key))
-
-    async def uniques(self, no: int) -> list[UniqueRow]:
-        return await self._do("uniques", no, lambda: self.inner.uniques(no))
-
-    async def sessions(self, query: SessionQuery) -> list[SessionRow]:
-        return await self._do("sessions", query, lambda: self.inner.sessions(query))
-
-    async def blob(self, root: str, digest: str) -> StoredBlob | None:
-        return await self._do("blob", digest, lambda: self.inner.blob(root, digest))
-
-    async def outside(self, digests: Sequence[str]) -> set[str]:
-        return await self._do("outside", digests, lambda: self.inner.outside(digests))
-
-    async def put_blob(self, root: str, blob: StoredBlob | OutsideBlob) -> None:
-        await self._do("put_blob", blob, lambda: self.inner.put_blob(root, blob))
-
-    async def blobs(self, root: str) -> list[str]:
-        return await self._do("blobs", root, lambda: self.inner.blobs(root))
-
-    async def cursor(self, no: int, consumer: str) -> int:
-        return await self._do("cursor", consumer, lambda: self.inner.cursor(no, consumer))
-
-    async def ack(self, no: int, consumer: str, seq: int) -> int:
-        return await self._do("ack", consumer, lambda: self.inner.ack(no, consumer, seq))
-
-    async def news(self, consumer: str, *, after: int = 0, limit: int, no: int | None = None) -> list[News]:
-        return await self._do("news", consumer, lambda: self.inner.news(consumer, after=after, limit=limit, no=no))
-
-    async def forget(self, consumer: str) -> None:
-        await self._do("forget", consumer, lambda: self.inner.forget(consumer))
-
-    async def delete(self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = ()) -> None:
-        await self._do("delete", no, lambda: self.inner.delete(no, keep=keep, receipts=receipts, erased=erased))
-
-    async def pool(self, owner: str) -> Pool | None:
-        return await self._do("pool", owner, lambda: self._pools().pool(owner))
-
-    async def pools(self, *, after: str, limit: int) -> list[OwnersPool]:
-        return await self._do("pools", after, lambda: self._pools().pools(after=after, limit=limit))
-
-    async def change_pool(self, owner: str, limits: Limits, *, fresh: str, add: bool) -> Pool:
-        return await self._do("change_pool", owner, lambda: self._pools().change_pool(owner, limits, fresh=fresh, add=add))
-
-    async def remove_pool(self, owner: str) -> bool:
-        return await self._do("remove_pool", owner, lambda: self._pools().remove_pool(owner))
-
-    def _pools(self) -> KeepsPools:
-        assert isinstance(self.inner, KeepsPools), "the store has no pools"
-        return self.inner
-
-    async def vacuum(self) -> None:
-        await self._do("vacuum", None, self.inner.vacuum)
-
     def changes(self, listener: Callable[[int | None], None]) -> Callable[[], None]:
         self._check()
         return self.inner.changes(lambda no: None if self.dead else listener(no))
+
+
+def _watched(kind: str) -> Any:
+    async def operation(self: FaultStore, *given: Any, **options: Any) -> Any:
+        told = given[min(_TOLD_BY.get(kind, 0), len(given) - 1)] if given else None
+        return await self._do(kind, told, partial(getattr(self.inner, kind), *given, **options))
+
+    return operation
+
+
+for _kind in (*WRITES, *READS):
+    setattr(FaultStore, _kind, _watched(_kind))
