@@ -47,6 +47,11 @@ PROGRAM_ONLY = {
     "give the agent too, or use select_route",
     "name whom the session belongs to, or leave identity= out",
     'pass shell=False, or sandbox="required"',
+    '{"gpt-5.6-sol": Price(input=4, output=20)}',
+    "add a step to repairs=",
+    "limit sessions and turns instead: Agent(session_limits=…, limits=…)",
+    "say which with session=",
+    "read it as it is with sessions.result(…), or use an agent with the output_type that it was made for",
 }
 """What the command line can't meet, or what is about the agent's own code."""
 

@@ -41,6 +41,7 @@ SPOKEN: dict[str, tuple[str, ...] | str] = {
     "before= is": "--before is",
     "send perdure.Uri(uri=…) where the provider may fetch it": "fetch it first, and attach the file",
     "send a Uri": "attach a smaller file",
+    'result="…"': "--result '\"…\"'",
 }
 """What advice for a program is called here: words, or a command of the session that it is about."""
 
