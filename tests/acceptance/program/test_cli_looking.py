@@ -193,3 +193,22 @@ def test_what_middleware_did_is_seen_as_it_happens_and_in_the_timeline(perdure: 
     assert perdure("why", "s")
     assert "turn_ending" in perdure("events", "s")
     assert perdure("verify")
+
+
+REMEMBERING = """
+from perdure import Agent, Reply, ScriptedModel, SessionMemory, Usage
+
+found = Reply('[{"content": "It rains"}]', usage=Usage(input_tokens=12, output_tokens=3))
+agent = Agent("a", model=ScriptedModel(["One."], memory=found), memory=SessionMemory(min_tokens=1, min_text_messages=1))
+"""
+
+
+def test_show_tells_what_was_looked_for_and_what_is_remembered(perdure: Program) -> None:
+    (perdure.directory / "remembering.py").write_text(REMEMBERING)
+    printed = perdure("run", "remembering:agent", "hello", "--session", "s")
+    assert printed.strip() == "One."
+    assert "what to remember was looked for" in perdure.errors
+    shown = perdure("show", "s")
+    assert "what to remember, by model scripted" in shown
+    assert "It rains" in shown
+    assert "pure" not in shown
