@@ -15,12 +15,12 @@ from perdure.testing import sweep
 from perdure.testing.clock import VirtualClock
 from tests.postgres import Server
 
-from ..catalogue import test_archive, test_consumers, test_delete, test_fork, test_listing, test_portable, test_redaction, test_time_travel
+from ..catalogue import test_archive, test_consumers, test_delete, test_fork, test_listing, test_portable, test_redaction
 from ..interactive import test_calls, test_interrupts, test_recovery_table, test_resuming, test_steering
 from ..sweep import scenarios
 
 MODULES: tuple[ModuleType, ...] = (
-    *(test_archive, test_consumers, test_delete, test_fork, test_listing, test_portable, test_redaction, test_time_travel),
+    *(test_archive, test_consumers, test_delete, test_fork, test_listing, test_portable, test_redaction),
     *(test_calls, test_interrupts, test_recovery_table, test_resuming, test_steering),
 )
 

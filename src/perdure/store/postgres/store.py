@@ -49,6 +49,9 @@ __all__ = ["PostgresStore"]
 
 T = TypeVar("T")
 
+POLL, POLL_ALONE = 2.0, 0.25
+"""How often somebody who listens looks for changes, with notices and without them (seconds)."""
+
 VACUUM_TIMEOUT = 600.0
 """How long writing the tables anew may take, with the wait for those who read (seconds)."""
 
@@ -59,9 +62,9 @@ class PostgresStore:
     ``url``: ``postgresql://user@host/database``, and behind ``?`` whatever libpq knows, and ``schema=`` (perdure) for where the tables
     are, ``listen=no`` behind a pooler in transaction mode. The schema is made if it isn't there. Time is the database's; ``clock``
     (milliseconds) stands in for it in tests. ``poll`` is how often, in seconds, somebody who listens to `changes` looks whether a notice
-    was lost. ``timeout`` is how long a statement may take before it is cancelled, ``patience`` how long a lost connection is tried again
-    before whoever waits is told (both in seconds). It holds one connection for writes, one for heartbeats, one for notices, and up to
-    ``readers`` and two more.
+    was lost (2, and 0.25 with ``listen=no``): all that is followed here is read again then, if anybody has committed anything. ``timeout``
+    is how long a statement may take before it is cancelled, ``patience`` how long a lost connection is tried again before whoever waits
+    is told (both in seconds). It holds one connection for writes, one for heartbeats, one for notices, and up to ``readers`` and two more.
     What runs within a commit gets the `psycopg.Connection` of its transaction.
     """
 
@@ -70,17 +73,17 @@ class PostgresStore:
         url: str,
         *,
         clock: rules.Clock | None = None,
-        poll: float = 0.25,
+        poll: float | None = None,
         readers: int = 2,
         timeout: float = 30.0,
         patience: float = 30.0,
     ) -> None:
-        assert poll > 0
+        assert poll is None or poll > 0
         assert readers > 0
         assert timeout > 0
         self.address = parse(url)
         self._clock = clock
-        self._poll = poll
+        self._poll = poll or (POLL if self.address.listen else POLL_ALONE)
         self._readers = readers
         self._timeout = timeout
         self._patience = patience
