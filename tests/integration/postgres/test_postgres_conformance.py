@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perdure.store.base import Store
-from perdure.store.conformance import ManualClock, StoreConformance
+from perdure.store.conformance import ManualClock, PoolConformance, StoreConformance
 from perdure.store.conformance.commits import Commits
 from perdure.store.conformance.consumers import Consumers
 from perdure.store.conformance.content import Content
@@ -51,7 +51,7 @@ def _elsewhere(make: object) -> None:
     thread.join()
 
 
-class TestPostgres(StoreConformance):
+class TestPostgres(StoreConformance, PoolConformance):
     @pytest.fixture
     def place(self, postgres: Server) -> PostgresPlace:
         return PostgresPlace(postgres)

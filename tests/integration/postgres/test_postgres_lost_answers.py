@@ -59,7 +59,9 @@ def adoption() -> Adoption:
     sent = InboxRow(
         submission_id="m", arrival=1, kind="message", at=1, not_before=None, actor="", digest="d", body=None, consumed_seq=2, settled_seq=3
     )
-    return Adoption(row=row, entries=lambda: facts(1, 3), submissions=lambda: [sent], effects=list, blobs=lambda: [content(b"x")])
+    return Adoption(
+        row=row, entries=lambda: facts(1, 3), submissions=lambda: [sent], effects=list, uniques=list, blobs=lambda: [content(b"x")]
+    )
 
 
 def ran_within(run: Run, no: int) -> Commit:

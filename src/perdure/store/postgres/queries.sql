@@ -100,7 +100,8 @@ SELECT perdure.bury($1::bigint, $2::bigint, $3::bigint[], $4::text[]);
 
 -- name: vacuum
 -- Write the tables anew, without what was deleted.
-VACUUM (FULL) perdure.sessions, perdure.journal, perdure.inbox, perdure.effects, perdure.blobs, perdure.cursors, perdure.runners;
+VACUUM (FULL) perdure.sessions, perdure.journal, perdure.inbox, perdure.effects, perdure.blobs, perdure.cursors, perdure.runners,
+    perdure.uniques, perdure.pools, perdure.shares;
 
 -- name: adopt
 -- A session's row as it was elsewhere.
@@ -152,17 +153,56 @@ UPDATE perdure.uniques SET state = $3::text, seq = $4::bigint WHERE no = $1::big
 -- It did not happen, and may.
 DELETE FROM perdure.uniques WHERE no = $1::bigint AND operation = $2::text;
 
+-- name: pool_get
+-- An owner's pool.
+SELECT id, limits, drawn FROM perdure.pools WHERE owner = $1::text;
+
+-- name: pool_lock
+-- An owner's pool, for whoever draws from it or changes it next.
+SELECT id, limits, drawn FROM perdure.pools WHERE owner = $1::text FOR UPDATE;
+
+-- name: pool_maker
+-- One maker of an owner's pool at a time, until the transaction ends.
+SELECT pg_advisory_xact_lock(hashtext('perdure pools'), hashtext($1::text));
+
+-- name: pools
+-- Owners' pools in the order of their names.
+SELECT owner, id, limits, drawn FROM perdure.pools WHERE owner > $1::text ORDER BY owner LIMIT $2::bigint;
+
+-- name: pool_put
+-- Write an owner's pool.
+INSERT INTO perdure.pools (owner, id, limits, drawn) VALUES ($1::text, $2::text, $3::text, $4::text)
+ON CONFLICT (owner) DO UPDATE SET id = excluded.id, limits = excluded.limits, drawn = excluded.drawn RETURNING true;
+
+-- name: pool_remove
+-- An owner has no pool any more.
+DELETE FROM perdure.pools WHERE owner = $1::text RETURNING true;
+
+-- name: share_get
+-- What a session holds of its owner's pool.
+SELECT owner, pool, drawn, used FROM perdure.shares WHERE no = $1::bigint;
+
+-- name: share_put
+-- Write what a session holds.
+INSERT INTO perdure.shares (no, owner, pool, drawn, used) VALUES ($1::bigint, $2::text, $3::text, $4::text, $5::text)
+ON CONFLICT (no) DO UPDATE SET owner = excluded.owner, pool = excluded.pool, drawn = excluded.drawn, used = excluded.used RETURNING true;
+
+-- name: share_remove
+-- A session holds nothing any more.
+DELETE FROM perdure.shares WHERE no = $1::bigint RETURNING true;
+
 -- name: adopt_blobs
 -- Its content.
 SELECT perdure.keep($1::text, $2::perdure.blob[]);
 
 -- name: load
--- A session's row, the chain behind its last entry, whether its holder lives, and the time.
+-- A session's row, the chain behind its last entry, whether its holder lives, the time, and its owner's pool.
 SELECT s.no, s.session_id, s.root, s.parent, s.parent_kind, s.agent, s.version, s.fence, s.holder, s.claims, s.inbox_head, s.wake_at,
     s.status, s.owner, s.title, s.labels::text, s.created, s.updated, s.checkpoint,
     (SELECT j.chain FROM perdure.journal AS j WHERE j.root = s.root AND j.no = s.no AND j.seq = s.version),
-    s.holder IS NOT NULL AND perdure.alive(s.holder, t.moment), t.moment
-FROM perdure.sessions AS s, (SELECT coalesce($3::bigint, perdure.now()) AS moment) AS t
+    s.holder IS NOT NULL AND perdure.alive(s.holder, t.moment), t.moment, p.id, p.limits, p.drawn
+FROM perdure.sessions AS s CROSS JOIN (SELECT coalesce($3::bigint, perdure.now()) AS moment) AS t
+LEFT JOIN perdure.pools AS p ON p.owner = s.owner AND s.owner <> ''
 WHERE s.session_id = $1::text AND ($2::boolean OR s.status <> 'deleted');
 
 -- name: buried

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from ...core import canonical
 from ...core.errors import StoreCorrupt
 from ...core.journal import GENESIS, Sealed
+from ...core.records import Pool
 from .. import rules
 from ..base import EffectRow, InboxRow, Loaded, News, Runner, SessionQuery, SessionRow, StoredBlob
+from ..pools import OwnersPool
 from . import shapes
 from .database import Database
 from .line import Line
@@ -28,6 +30,8 @@ __all__ = [
     "news",
     "next_wake",
     "outside",
+    "pool",
+    "pools",
     "runnable",
     "runners",
     "seek",
@@ -42,10 +46,20 @@ LAST = 2**63 - 1
 
 def load(line: Line, database: Database, session_id: str, hidden: bool) -> Loaded | None:
     for row in line.run("load", session_id, hidden, database.given()):
-        *columns, chain, alive, now = row
+        *columns, chain, alive, now, pool_id, limits, drawn = row
         database.told(now)
-        return Loaded(row=shapes.session(tuple(columns)), chain=chain or GENESIS, holder_alive=alive, now=max(now, database.now()))
+        pool = None if pool_id is None else shapes.pool((pool_id, limits, drawn))
+        found = shapes.session(tuple(columns))
+        return Loaded(row=found, chain=chain or GENESIS, holder_alive=alive, now=max(now, database.now()), pool=pool)
     return None
+
+
+def pool(line: Line, owner: str) -> Pool | None:
+    return next((shapes.pool(row) for row in line.run("pool_get", owner)), None)
+
+
+def pools(line: Line, after: str, limit: int) -> list[OwnersPool]:
+    return [OwnersPool(owner=owner, pool=shapes.pool(tuple(rest))) for owner, *rest in line.run("pools", after, limit)]
 
 
 def buried(line: Line, session_id: str) -> bool:

@@ -9,12 +9,16 @@ import msgspec
 
 from ...core import canonical
 from ...core.journal import Sealed
+from ...core.records import Amounts, Limits, Pool
 from ..base import Catalogue, Commit, EffectRow, InboxRow, NewSession, OutsideBlob, Send, SessionRow, SessionStatus, StoredBlob, UniqueRow
+from ..pools import Share
 from .wire import BOOL, BYTEA, INT8, INT8S, TEXT, TEXTS, Shape, array, composite, escape, unescape
 
-__all__ = ["Shapes", "inbox", "labels", "listed", "session", "unique"]
+__all__ = ["Shapes", "amounts", "inbox", "labels", "listed", "pool", "session", "share", "unique"]
 
 _labels = msgspec.json.Decoder(dict[str, str])
+_limits = msgspec.json.Decoder(Limits)
+_amounts = msgspec.json.Decoder(Amounts)
 _session_columns = tuple(name for name in SessionRow.__struct_fields__ if name != "problem")
 _inbox_columns = InboxRow.__struct_fields__
 
@@ -147,6 +151,20 @@ def _send(send: Send) -> tuple[Any, ...]:
 def unique(row: tuple[Any, ...]) -> UniqueRow:
     key, operation, state, seq, no, session_id, deleted = row
     return UniqueRow(key=key, operation=operation, state=state, seq=seq, no=no, session_id=session_id, deleted=deleted)
+
+
+def amounts(value: Amounts | Limits) -> str:
+    return canonical.encode(value).decode()
+
+
+def pool(row: tuple[Any, ...]) -> Pool:
+    name, limits, drawn = row
+    return Pool(id=name, limits=_limits.decode(limits), drawn=_amounts.decode(drawn))
+
+
+def share(row: tuple[Any, ...]) -> Share:
+    owner, name, drawn, used = row
+    return Share(owner=owner, pool=name, drawn=_amounts.decode(drawn), used=_amounts.decode(used))
 
 
 def labels(value: dict[str, str]) -> str:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from ...core.errors import StoreClosed, StoreForked, StoreReadOnly, UsageError
 from ...core.journal import Sealed
+from ...core.records import Limits, Pool
 from .. import rules
 from ..base import (
     Adopted,
@@ -37,6 +38,7 @@ from ..base import (
     StoredBlob,
     UniqueRow,
 )
+from ..pools import OwnersPool
 from . import alone, reads, shapes
 from .address import parse
 from .database import Database
@@ -182,7 +184,7 @@ class PostgresStore:
     async def commit(self, commit: Commit) -> CommitAnswer:
         rules.check_commit(commit)
         database = self._writable()
-        if commit.within is None and not (commit.redacted or commit.erased or commit.taken or commit.decided):
+        if commit.within is None and not (commit.redacted or commit.erased or commit.taken or commit.decided or alone.draws(commit)):
             answer: CommitAnswer = await self._writer.put(commit)
             return answer
         # Somebody else's statements, a look through a whole tree, or a row that another session may want: nobody else's commit waits
@@ -294,6 +296,21 @@ class PostgresStore:
 
     async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None, after: int = 0) -> list[EffectRow]:
         return await self._read(lambda line: reads.effects(line, no, key or b"", state, after))
+
+    async def pool(self, owner: str) -> Pool | None:
+        return await self._read(lambda line: reads.pool(line, owner))
+
+    async def pools(self, *, after: str, limit: int) -> list[OwnersPool]:
+        return await self._read(lambda line: reads.pools(line, after, limit))
+
+    async def change_pool(self, owner: str, limits: Limits, *, fresh: str, add: bool) -> Pool:
+        self._writable()
+        made = list[Pool]()
+        return await self._alone.write(lambda line, again: alone.change_pool(line, owner, limits, fresh, add, again, made))
+
+    async def remove_pool(self, owner: str) -> bool:
+        self._writable()
+        return await self._alone.write(lambda line, _: alone.remove_pool(line, owner))
 
     async def unique(self, key: str) -> UniqueRow | None:
         return await self._read(lambda line: next(map(shapes.unique, line.run("unique_one", key)), None))

@@ -105,6 +105,23 @@ CREATE TABLE perdure.uniques (
 
 CREATE INDEX uniques_of ON perdure.uniques (no, operation);
 
+-- What all turns of an owner's sessions may use together, and what they drew of it. Few owners have one.
+CREATE TABLE perdure.pools (
+    owner text COLLATE "C" PRIMARY KEY,
+    id text NOT NULL,
+    limits text NOT NULL,
+    drawn text NOT NULL
+) WITH (fillfactor = 50);
+
+-- What a session's turn holds of its owner's pool, and what it used of that.
+CREATE TABLE perdure.shares (
+    no bigint PRIMARY KEY,
+    owner text NOT NULL,
+    pool text NOT NULL,
+    drawn text NOT NULL,
+    used text NOT NULL
+) WITH (fillfactor = 50);
+
 -- Content by digest, once for a tree of sessions; without data it stands outside of the database.
 CREATE TABLE perdure.blobs (
     root text COLLATE "C" NOT NULL,
