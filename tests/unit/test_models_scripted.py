@@ -193,7 +193,7 @@ def test_a_step_that_cannot_be_played_is_refused_when_the_script_is_written(step
 
 
 def test_a_script_is_a_list_of_steps_and_its_notes_are_one() -> None:
-    with pytest.raises(UsageError, match="a script is a list of steps, not 3"):
+    with pytest.raises(UsageError, match="the script is a list of steps, not 3"):
         ScriptedModel(3)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="notes= is 3"):
         ScriptedModel(["fine"], notes=3)  # type: ignore[arg-type]

@@ -148,12 +148,8 @@ class ScriptedModel(FunctionModel):
         repairs: Iterable[Step] = (),
     ) -> None:
         super().__init__(self._play, name=name, group=group, window=window, count=count)
-        self._repairs: tuple[Step, ...] = (repairs,) if isinstance(repairs, str) else tuple(repairs)
-        if not isinstance(steps, Iterable):
-            raise UsageError(f"a script is a list of steps, not {steps!r:.100}", hint=STEP)
-        self._steps: tuple[Step, ...] = (steps,) if isinstance(steps, str) else tuple(steps)
-        for number, step in enumerate(self._steps, 1):
-            _check_step(step, f"step {number} of the script")
+        self._steps = _script(steps, "the script")
+        self._repairs = _script(repairs, "repairs=")
         self._notes = _check_step(notes, "notes=")
         self._memory = _check_step(memory, "memory=")
 
@@ -181,6 +177,13 @@ class ScriptedModel(FunctionModel):
         if isinstance(step, Reply | str):
             return step
         return step(request)
+
+
+def _script(steps: Iterable[Step], what: str) -> tuple[Step, ...]:
+    if not isinstance(steps, Iterable):
+        raise UsageError(f"{what} is a list of steps, not {steps!r:.100}", hint=STEP)
+    listed: tuple[Step, ...] = (steps,) if isinstance(steps, str) else tuple(steps)
+    return tuple(_check_step(step, f"step {number} of {what}") for number, step in enumerate(listed, 1))
 
 
 def _check_step(step: Step, what: str) -> Step:

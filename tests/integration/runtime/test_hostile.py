@@ -333,6 +333,7 @@ def working(arguments: Any) -> tuple[Work, asyncio.Event]:
         cast("Any", SimpleNamespace(arguments=late_arguments)),
         cast("Any", None),
         judge=cast("Any", None),
+        prices=lambda _: None,
         wake=woken.set,
         keep=lambda _: None,
         late=lambda *_: None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from itertools import accumulate
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.core.entries import Rewritten
@@ -75,6 +75,7 @@ class Edited:
 steps = st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 2**16), st.integers(0, 3), st.integers(0, 2)), max_size=8)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 900), steps)
 def test_every_beginning_is_known_from_near_by_and_as_hashing_all_of_it_says(messages: int, drawn: list[tuple[int, int, int, int]]) -> None:
     session = Edited(messages)
