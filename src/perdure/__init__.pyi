@@ -154,6 +154,7 @@ from .core.usage import Cost as Cost
 from .core.usage import Spending as Spending
 from .core.usage import Totals as Totals
 from .core.usage import Usage as Usage
+from .core.usage import UsageRow as UsageRow
 from .core.usage import usd as usd
 from .models.base import Delta as Delta
 from .models.base import Model as Model
@@ -217,6 +218,7 @@ from .runtime.transcripts import Edit as Edit
 from .runtime.transcripts import Hunk as Hunk
 from .runtime.transcripts import Revision as Revision
 from .runtime.transcripts import Revisions as Revisions
+from .runtime.usage import UsageIndex as UsageIndex
 from .runtime.verify import Problem as Problem
 from .runtime.verify import verify as verify
 from .store.base import Store as Store

@@ -95,7 +95,10 @@ def ending(ended: TurnEnded) -> tuple[str, str]:
         case TurnFailed():
             return f"failed: {ended.failure.code}" + (f": {ended.failure.message}" if ended.failure.message else ""), "red"
         case TurnLimited():
-            return f"ended at its limit of {ended.limit.replace('_', ' ')}", "yellow"
+            whose = {"owner": "its owner's", "session": "the session's"}.get(
+                ended.reached.scope if ended.reached is not None else "", "its"
+            )
+            return f"ended at {whose} limit of {ended.limit.replace('_', ' ')}", "yellow"
         case TurnAborted():
             return f"aborted: {ended.reason}" + (f" (by {ended.actor})" if ended.actor else ""), "yellow"
         case _:

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ..core.errors import UsageError
+from ..models.prices import Prices
 from ..runtime.content import Input
 from ..runtime.media import file
 from ..runtime.runtime import Runtime
@@ -23,7 +24,8 @@ def opened(arguments: argparse.Namespace, *, create: bool = False, **options: An
     path = store_file(arguments.db)
     if not create and path is not None and not path.exists():
         raise UsageError(f"there is no store at {str(path)!r}", hint="--db or PERDURE_DB name another; `perdure run` makes one")
-    return open_runtime(arguments.db, **options)
+    # Whoever installed prices wants to know what things cost.
+    return open_runtime(arguments.db, prices=Prices() if Prices.installed() else None, **options)
 
 
 def store_file(url: str) -> Path | None:

@@ -84,6 +84,8 @@ def _running(command: Any) -> None:
     run.add_argument("--submission", metavar="ID", type=_named, help="run again with the same id, it goes on or returns the stored result")
     run.add_argument("--owner", default="", metavar="WHO", help="whom a new session belongs to")
     run.add_argument("--attach", action="append", default=[], metavar="FILE", help="send an image, sound or file too; may be repeated")
+    bound = "a limit for this turn, besides the agent's: tokens=100000, cost=2.50 (dollars), seconds=60; may be repeated"
+    run.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE", help=bound)
     run.add_argument("--no-wait", action="store_true", help="where a person has to decide, exit with 6 instead of asking or waiting")
 
     chat = command("chat", "chat:chat", "Talk to an agent in one session. /help says what can be done there.")
@@ -103,6 +105,8 @@ def _running(command: Any) -> None:
     resume.add_argument("--agents", nargs="+", action="extend", required=True, metavar="AGENT", help="the agents that sessions may need")
     resume.add_argument("--force", action="store_true", help="also if it is stuck: its processes died again and again")
     resume.add_argument("--no-wait", action="store_true", help="where a person has to decide, exit with 6 instead of asking or waiting")
+    raised = "go on with the turn that reached a limit, under this one instead of its agent's: tokens=100000, cost=2.50; may be repeated"
+    resume.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE", help=raised)
 
 
 def _looking(command: Any) -> None:
@@ -128,6 +132,16 @@ def _looking(command: Any) -> None:
 
     why = command("why", "why:run", "What a session is doing or waiting for, and what would move it.", json=True)
     why.add_argument("session", metavar="SESSION", type=_named)
+
+    usage = command("usage", "usage:run", "What model calls used and cost, by session, owner, route, day, or several of them.", json=True)
+    usage.add_argument("--by", action="append", metavar="NAME", help="session, owner, agent, route, model, kind or day; owner,day for both")
+    usage.add_argument("--session", metavar="ID", type=_named, help="only this session's")
+    usage.add_argument("--owner", metavar="WHO", help="only this owner's")
+    usage.add_argument("--route", metavar="NAME", help="only this route's")
+    usage.add_argument("--since", metavar="TIME", help="only calls that began since: 2026-01-31, or 2026-01-31T12:00")
+    usage.add_argument("--until", metavar="TIME", help="only calls that began before")
+    usage.add_argument("--index", metavar="FILE", help="where the index is kept; without it in the user's cache")
+    usage.add_argument("--rebuild", action="store_true", help="make the index anew from all journals")
 
     events = command("events", "events:run", "The journal of one session, an entry a line.", json=True)
     events.add_argument("session", metavar="SESSION", type=_named)
@@ -156,6 +170,14 @@ def _keeping(command: Any) -> None:
     export.add_argument("session", metavar="SESSION", type=_named)
     export.add_argument("--tree", action="store_true", help="all sessions of its tree")
     export.add_argument("--output", "-o", metavar="FILE", help="the file; standard output without it")
+    budget = command(
+        "budget", "budget:run", "What all sessions of an owner may use together: show it, set it, put more into it.", json=True
+    )
+    budget.add_argument("action", nargs="?", choices=("show", "set", "add", "remove"), default="show", metavar="show|set|add|remove")
+    budget.add_argument("owner", nargs="?", metavar="OWNER")
+    budget.add_argument(
+        "limits", nargs="*", metavar="NAME=VALUE", help="cost=50 (dollars), tokens=1000000, model_calls, tool_calls, steps, seconds"
+    )
     worker = command("worker", "worker:worker", "Take up sessions of these agents, here and now, until SIGTERM.")
     worker.add_argument(
         "--agents", nargs="+", action="extend", required=True, metavar="WHERE", help="module, module:agent or module:registry"

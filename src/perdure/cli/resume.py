@@ -14,7 +14,9 @@ from .agents import belongs, load
 from .exits import FAILED, INTERRUPTED, OK, TERMINATED, WAITING, exit_code, failure_code
 from .follow import Follower, Left, Parked
 from .hints import told
+from .limits import limits
 from .opening import opened
+from .person import me
 from .screen import Screen
 
 __all__ = ["resume"]
@@ -23,6 +25,8 @@ __all__ = ["resume"]
 def resume(arguments: argparse.Namespace) -> int:
     """Take up one session, showing it, or all that are due."""
     _take_session_behind_agents(arguments)
+    if arguments.limit and not arguments.session:
+        raise UsageError("--limit is for the turn of one session", hint="perdure resume SESSION --agents … --limit tokens=100000")
     agents = [load(name) for name in arguments.agents]
     return asyncio.run(_one(arguments, agents) if arguments.session else _all(arguments, agents))
 
@@ -48,6 +52,11 @@ async def _one(arguments: argparse.Namespace, agents: list[Agent]) -> int:
             named = arguments.agents[agents.index(agent)]
             follower = Follower(runtime, session_id, screen, db=arguments.db, agent=agent, named=named, wait=not arguments.no_wait)
             async with follower:
+                raised = limits(arguments.limit)
+                if raised is not None or (info.status == "idle" and (await runtime.sessions.checkpoint(session_id)).limited is not None):
+                    sent = await runtime.sessions.resume(session_id, raised, actor=me())
+                    follower.own.add(sent.id)
+                    info = await runtime.sessions.info(session_id)
                 if info.status == "idle":
                     screen.note(("there is nothing to do", "dim"))
                 else:

@@ -20,6 +20,7 @@ from .agents import ad_hoc, belongs, load
 from .exits import FAILED, INTERRUPTED, OK, WAITING, failure_code
 from .follow import Follower, Left, Parked
 from .hints import command, resume_command
+from .limits import limits
 from .opening import opened, read_text, with_files
 from .screen import Screen
 from .text import plain
@@ -64,7 +65,7 @@ async def _run(arguments: argparse.Namespace, agent: Agent, content: Input) -> i
             # What ended already needs no agent, no slot and no model.
             result = None
             if arguments.submission is not None and info is not None:
-                await runtime.sessions.send(session_id, content, submission=submission, agent=agent.name)
+                await runtime.sessions.send(session_id, content, submission=submission, agent=agent.name, limits=limits(arguments.limit))
                 result = await runtime.sessions.result(session_id, submission)
             if stored := result is not None:
                 screen.note(("it ended before; nothing ran now", "dim"))
@@ -119,7 +120,7 @@ async def _follow(
         follower.own.add(submission)
         identity = Identity(owner=arguments.owner) if arguments.owner else None
         async with runtime.session(session_id, agent, identity=identity) as handle:
-            sent = await handle.send(content, submission=submission)
+            sent = await handle.send(content, submission=submission, limits=limits(arguments.limit))
             after = None
             if sent.duplicate:
                 after = await _begun(runtime, session_id, submission)

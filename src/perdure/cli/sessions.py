@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from datetime import datetime
 
 from ..core.errors import UsageError
 from ..runtime.infos import SessionInfo
 from .exits import OK
 from .opening import opened
 from .screen import Screen, columns
-from .text import plain, short, since
+from .text import moment_of, plain, short, since
 
 __all__ = ["STYLES", "run"]
 
@@ -36,8 +35,8 @@ async def _run(arguments: argparse.Namespace) -> int:
             agent=arguments.agent,
             labels=_labels(arguments.label),
             words=arguments.words or (),
-            since=_moment(arguments.since),
-            until=_moment(arguments.until),
+            since=moment_of(arguments.since),
+            until=moment_of(arguments.until),
             archived=arguments.archived,
             order="created" if arguments.created else "updated",
             limit=arguments.limit,
@@ -64,16 +63,6 @@ def _labels(given: list[str] | None) -> dict[str, str]:
             raise UsageError(f"{item!r} is no label", hint="--label NAME=VALUE")
         labels[name] = value
     return labels
-
-
-def _moment(text: str | None) -> int | None:
-    """A time as people write it, in their own time zone unless it names one."""
-    if text is None:
-        return None
-    try:
-        return round(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
-    except (ValueError, OverflowError, OSError):
-        raise UsageError(f"{text!r} is no time", hint="2026-01-31, 2026-01-31T12:00 or 2026-01-31T12:00+01:00") from None
 
 
 def _row(info: SessionInfo) -> tuple[str | tuple[str, str], ...]:

@@ -6,10 +6,12 @@ import json
 import re
 import time
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from ..core.errors import UsageError
 from ..core.messages import Blob, Part, Text, Uri
 
 __all__ = ["arguments", "attached", "clean", "counted", "duration", "moment", "plain", "short", "since", "to_json", "value", "written"]
@@ -96,6 +98,16 @@ def duration(ms: float) -> str:
 def since(at: int) -> str:
     """How long ago a time was."""
     return duration(max(0, time.time() * 1000 - at))
+
+
+def moment_of(text: str | None) -> int | None:
+    """A time as people write it, in their own time zone unless it names one."""
+    if text is None:
+        return None
+    try:
+        return round(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(f"{text!r} is no time", hint="2026-01-31, 2026-01-31T12:00 or 2026-01-31T12:00+01:00") from None
 
 
 def plain(record: Any) -> Any:

@@ -60,6 +60,7 @@ async def _run(arguments: argparse.Namespace) -> int:
             "queue": [_queued(row) for row in queue],
             "wake_at": head.row.wake_at,
             "claims": head.row.claims,
+            "limited": checkpoint.limited.turn if checkpoint.limited is not None else None,
         }
         facts["next"] = _next(facts, head, arguments.db)
     if arguments.json:
@@ -180,6 +181,11 @@ def _next(facts: dict[str, Any], head: Loaded, db: str) -> list[str]:
         when = f", not before {moment(later)}" if later > head.now else ""
         model = f"; the model {facts['route']!r} is to answer, which the agent must have" if facts["route"] else ""
         return [f"somebody has to take up what waits{when}: `{resume}`, a worker, or whoever has it open{model}"]
+    if facts["limited"]:
+        more = f"`{resume} --limit NAME=VALUE`"
+        return [
+            f"its last turn, {facts['limited']}, reached a limit; {more} goes on with it under a higher one, and a message begins another"
+        ]
     return [f'nothing is to be done; a message moves it: `{command(db, "send", session_id)} "…"`']
 
 

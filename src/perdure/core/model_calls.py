@@ -58,15 +58,20 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pairing:
-    """Brings starts and receipts together, as they come."""
+    """Brings starts and receipts together, as they come. ``kinds`` says what the operations are that have not ended."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, int], OperationStarted] = {}
-        self._kinds: dict[str, OperationKind] = {}
+        self.kinds: dict[str, OperationKind] = {}
+
+    @property
+    def open(self) -> tuple[OperationStarted, ...]:
+        """The calls of models that have not ended."""
+        return tuple(entry for entry in self._open.values() if entry.request is not None)
 
     def lacks(self, ended: OperationEnded) -> bool:
         """Whether the start of an attempt, or what its operation is, was not among what was taken."""
-        return (ended.operation, ended.attempt) not in self._open or ended.operation not in self._kinds
+        return (ended.operation, ended.attempt) not in self._open or ended.operation not in self.kinds
 
     def take(self, entry: Entry) -> ModelCall | None:
         """The next entry of a journal; the record that it completes, if it does."""
@@ -74,10 +79,10 @@ class Pairing:
             self._open[entry.operation, entry.attempt] = entry
             if entry.plan is not None:
                 # Only the first attempt says what the operation is.
-                self._kinds[entry.operation] = entry.plan.kind
+                self.kinds[entry.operation] = entry.plan.kind
         elif isinstance(entry, OperationEnded):
             started = self._open.pop((entry.operation, entry.attempt), None)
-            kind = self._kinds.pop(entry.operation, "model") if entry.final else self._kinds.get(entry.operation, "model")
+            kind = self.kinds.pop(entry.operation, "model") if entry.final else self.kinds.get(entry.operation, "model")
             if started is not None and started.request is not None and not entry.unsent:
                 return _record(started, started.request.route, kind, entry)
         return None

@@ -13,7 +13,7 @@ from .errors import UsageError
 if TYPE_CHECKING:
     from .model_calls import ModelCall
 
-__all__ = ["NANODOLLARS", "Cost", "Spending", "Totals", "Usage", "dollars", "usd"]
+__all__ = ["NANODOLLARS", "Cost", "Spending", "Totals", "Usage", "UsageRow", "dollars", "usd"]
 
 NANODOLLARS = 1_000_000_000
 """How many make a US dollar. Costs are whole numbers, so that sums of them are exact."""
@@ -149,6 +149,13 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
             cost=total("cost"),
             known=known,
         )
+
+
+class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model calls of one group came to. ``group`` has a value for each name that was asked for."""
+
+    group: dict[str, str]
+    spending: Spending
 
 
 def _counted(usage: Usage) -> tuple[tuple[str, int | None], ...]:

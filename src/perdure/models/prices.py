@@ -74,6 +74,10 @@ class Prices:
             # It reads its data with the first look-up.
             self._looked_up("gpt-4o", "openai", Usage(input_tokens=1, output_tokens=1), 0)
 
+    def lacks(self, model: Any) -> bool:
+        """Whether `load` is still needed to price a model's calls: the package only knows those of providers."""
+        return not self.loaded and bool(_where(model))
+
     def cost(self, *, route: str, model: Any, reported: str, usage: Usage, at: int) -> Cost:
         """What a call cost that was answered at a time (ms). ``reported`` is the provider's own name for what answered.
 
@@ -81,26 +85,25 @@ class Prices:
         """
         if usage.input_tokens is None or usage.output_tokens is None:
             return Cost(price="unknown: nobody reported what was used")
-        if not self.loaded:
-            self.load()
         asked = str(getattr(model, "model", ""))
         for name in (route, str(getattr(model, "name", "")), reported, asked):
             price = self._own.get(name)
             if price is not None:
                 return _bounded(_own(price, usage), f"own price of {name}: {price}")
-        if self._package is None:
-            return Cost(price="unknown: no price of one's own, and the package genai-prices is not used")
-        provider, address = str(getattr(model, "provider", "")), str(getattr(model, "address", ""))
+        known, where = reported or asked or route, _where(model)
+        if self.lacks(model):
+            self.load()
+        if self._package is None and where:
+            return Cost(price=f"unknown: there is no price of {known}, and the package genai-prices is not used"[:200])
+        if self._package is None or not where:
+            return Cost(price=f"unknown: there is no price of {known}"[:200])
         for name in filter(None, (reported, asked)):
-            found = self._looked_up(name, address or provider, usage, at)
+            found = self._looked_up(name, where, usage, at)
             if found is not None:
                 return found
-        known = reported or asked or route
         return Cost(price=f"unknown: genai-prices {self._package.__version__} has no price of {known}"[:200])
 
     def _looked_up(self, name: str, where: str, usage: Usage, at: int) -> Cost | None:
-        if not where:
-            return None
         counted = self._package.Usage(
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
@@ -115,6 +118,11 @@ class Prices:
             # Whatever the package can't make of it, nobody knows the price.
             return None
         return _bounded(exact, f"genai-prices {self._package.__version__}: {found.provider.id}/{found.model.id}")
+
+
+def _where(model: Any) -> str:
+    """Whose prices hold for a model: its provider's, or who is at its address."""
+    return str(getattr(model, "address", "") or getattr(model, "provider", ""))
 
 
 def _own(price: Price, usage: Usage) -> int:

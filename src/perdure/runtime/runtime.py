@@ -6,11 +6,11 @@ import asyncio
 import logging
 import os
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..agent import Agent
 from ..agent.agent import check_agent, check_agents
@@ -33,6 +33,7 @@ from ..core.errors import (
 )
 from ..core.phase import phase
 from ..core.records import Identity, Limits
+from ..core.usage import UsageRow
 from ..models.base import Model
 from ..models.prices import Price, Prices
 from ..models.resolve import resolve
@@ -61,6 +62,9 @@ from .sending import check_deliver
 from .session import Session
 from .sessions import Sessions
 from .stores import store_at
+
+if TYPE_CHECKING:
+    from .usage import Group
 
 __all__ = ["Runtime", "open"]
 
@@ -514,6 +518,34 @@ class Runtime:
         self.check_open()
         return await check_deploy(self, agents, others=others)
 
+    async def usage(
+        self,
+        by: Sequence[Group] = ("session",),
+        *,
+        session: str | None = None,
+        owner: str | None = None,
+        route: str | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        index: str | os.PathLike[str] | None = None,
+        rebuild: bool = False,
+    ) -> list[UsageRow]:
+        """What the model calls of all sessions came to, by session, owner, agent, route, model, kind or (UTC) day, or several of them.
+
+        It is read from an index of the ledgers, a file in the user's cache or ``index``, brought up to date first; ``rebuild`` makes it
+        anew. ``since`` and ``until`` are ms: ``since <= started < until``. The costliest come first. Raises `UsageError`.
+        """
+        # It needs a package that others may do without.
+        from .usage import UsageIndex, place_of
+
+        self.check_open()
+        found = UsageIndex(place_of(self.store.store_id) if index is None else index)
+        try:
+            await found.update(self, rebuild=rebuild)
+            return found.report(by, session=session, owner=owner, route=route, since=since, until=until)
+        finally:
+            found.close()
+
     async def consume(self, name: str, projector: Projector | Project, *, follow: bool = True) -> None:
         """Give a consumer what it has not acknowledged, of all sessions, and acknowledge what it took; see `Consumer.consume`."""
         self.check_open()
@@ -673,7 +705,7 @@ class Runtime:
 
     def _check_prices(self, *limits: Limits | None) -> None:
         """Raises `MissingExtra` where a cost is limited that nobody could know."""
-        if any(item is not None and item.cost is not None for item in limits):
+        if any(isinstance(item, Limits) and item.cost is not None for item in limits):
             self._prices.check()
 
     def router(self, agent: Agent) -> Router:

@@ -144,7 +144,7 @@ class Work:
         if item.plan.kind in MODEL_KINDS:
             asked = self.requests[item.id]
             model, prices = self._router.model(name), self._prices(self._performer.turn)
-            if prices is not None and not prices.loaded:
+            if prices is not None and prices.lacks(model):
                 # Before anything is sent: nothing may come between an answer and its receipt.
                 await asyncio.to_thread(prices.load)
             report, blobs = await self._performer.model(item, model, asked.request, asked.fallback)

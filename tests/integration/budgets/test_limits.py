@@ -10,6 +10,7 @@ import pytest
 
 import perdure
 from perdure import Agent, FunctionModel, Limits, ModelRequest, Reply, ToolCall, TurnLimited, Usage, tool, usd
+from perdure.runtime.verify import verify
 from perdure.testing.checks import find_all_problems
 from perdure.testing.faults import Fault
 
@@ -38,6 +39,11 @@ def looker(steps: int, asked: list[ModelRequest] | None = None, **options: Any) 
     return Agent("looker", model=FunctionModel(play), tools=[look], **options)
 
 
+async def sound(runtime: perdure.Runtime) -> None:
+    assert [str(problem) async for problem in verify(runtime.store)] == []
+    assert await find_all_problems(runtime.store) == []
+
+
 async def ended_at(process: Any, session: str = "s") -> TurnLimited:
     last = (await process.sessions.entries(session))[-1]
     assert isinstance(last, TurnLimited)
@@ -55,7 +61,7 @@ async def test_a_limit_that_is_not_reached_stops_nothing_and_counts_the_same_aft
         assert again == result
         assert len(asked) == 2
         assert (await process.sessions.checkpoint("s")).usage.total_tokens == 30
-        assert await find_all_problems(process.store) == []
+        await sound(process)
 
 
 @pytest.mark.spec("S0-268")
@@ -65,7 +71,7 @@ async def test_a_turn_that_reached_a_limit_says_which_and_keeps_the_last_text(pl
         assert (result.status, result.output, result.reason) == ("limited", "look 1", "limit reached: tokens")
         ended = await ended_at(process)
         assert ended.reached == perdure.Reached(scope="turn", used=30, allowed=30)
-        assert await find_all_problems(process.store) == []
+        await sound(process)
 
 
 async def test_a_runs_limits_belong_to_its_submission_and_only_tighten(place: Place) -> None:
@@ -80,7 +86,7 @@ async def test_a_runs_limits_belong_to_its_submission_and_only_tighten(place: Pl
             await process.run(agent, "go", session="a", submission="m", limits=Limits(model_calls=5))
         with pytest.raises(perdure.UsageError, match="a steer begins none"):
             await process.sessions.send("a", "more", deliver="steer", limits=Limits(tokens=3))
-        assert await find_all_problems(process.store) == []
+        await sound(process)
 
 
 async def test_a_sessions_limits_count_all_its_turns_also_those_before_there_were_any(place: Place) -> None:
@@ -94,8 +100,8 @@ async def test_a_sessions_limits_count_all_its_turns_also_those_before_there_wer
     async with place.process() as process:
         raised = await process.resume(looker(6, session_limits=Limits(tool_calls=5)), "s")
         assert (raised.status, raised.tool_calls) == ("completed", 2)
-        assert await find_all_problems(process.store) == []
-        assert await find_all_problems(process.store) == []
+        await sound(process)
+        await sound(process)
 
 
 async def test_a_limited_turn_goes_on_once_its_limit_is_raised_and_does_nothing_twice(place: Place) -> None:
@@ -115,7 +121,7 @@ async def test_a_limited_turn_goes_on_once_its_limit_is_raised_and_does_nothing_
         assert len(await process.sessions.model_calls("s")) == 4
         with pytest.raises(perdure.SubmissionRejected, match="no limit"):
             await process.resume(agent, "s", Limits(tokens=99))
-        assert await find_all_problems(process.store) == []
+        await sound(process)
 
 
 async def test_going_on_counts_what_was_used_before_and_may_be_limited_again(place: Place) -> None:
@@ -134,7 +140,7 @@ async def test_going_on_counts_what_was_used_before_and_may_be_limited_again(pla
         last = await process.sessions.result("s", "r")
         assert last is not None
         assert last.ok
-        assert await find_all_problems(process.store) == []
+        await sound(process)
 
 
 @pytest.mark.parametrize("nth", range(1, 9))
@@ -158,7 +164,7 @@ async def test_the_budget_is_the_ledger_wherever_the_process_dies(place: Place, 
         receipts = await process.sessions.entries("s", kinds=["operation_ended"])
         ran = {entry.operation for entry in receipts if isinstance(entry, perdure.OperationEnded) and entry.parts and entry.attempt}
         assert result.tool_calls == len(ran - {call.operation for call in calls}) <= 3
-        assert await find_all_problems(process.store) == []
+        await sound(process)
 
 
 async def test_time_that_a_person_takes_is_nobodys_budget(place: Place) -> None:
