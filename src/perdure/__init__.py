@@ -67,7 +67,6 @@ _FACE = {
     "runtime.session": "Session",
     "runtime.sessions": "Sessions",
     "runtime.transcripts": "Edit Hunk Revision Revisions",
-    "runtime.usage": "UsageIndex",
     "runtime.verify": "Problem verify",
     "store.base": "Store",
     "store.blobs": "BlobStore DirectoryBlobs",

@@ -218,7 +218,6 @@ from .runtime.transcripts import Edit as Edit
 from .runtime.transcripts import Hunk as Hunk
 from .runtime.transcripts import Revision as Revision
 from .runtime.transcripts import Revisions as Revisions
-from .runtime.usage import UsageIndex as UsageIndex
 from .runtime.verify import Problem as Problem
 from .runtime.verify import verify as verify
 from .store.base import Store as Store
