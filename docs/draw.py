@@ -22,7 +22,14 @@ EVENTS = Path(__file__).with_name("events.md")
 SCHEMA = Path(__file__).with_name("events.schema.json")
 FACE = Path(perdure.__file__).with_name("__init__.pyi")
 
-LIVE: tuple[type[msgspec.Struct], ...] = (feed.SessionOpened, feed.ResumeRequested, feed.HookFailed, TextDelta, ReasoningDelta)
+LIVE: tuple[type[msgspec.Struct], ...] = (
+    feed.SessionOpened,
+    feed.ResumeRequested,
+    feed.HookFailed,
+    feed.ChildAsked,
+    TextDelta,
+    ReasoningDelta,
+)
 """What a reader of events gets besides entries."""
 
 EVENTS_HEAD = """# Events and commands

@@ -184,6 +184,7 @@ from .runtime.consumers import Projector as Projector
 from .runtime.content import Input as Input
 from .runtime.door import Submission as Submission
 from .runtime.edits import Written as Written
+from .runtime.feed import ChildAsked as ChildAsked
 from .runtime.feed import Event as Event
 from .runtime.feed import HookFailed as HookFailed
 from .runtime.feed import ResumeRequested as ResumeRequested
@@ -212,6 +213,7 @@ from .runtime.requests import Uncertain as Uncertain
 from .runtime.result import Result as Result
 from .runtime.runtime import Runtime as Runtime
 from .runtime.runtime import open as open
+from .runtime.sending import Moment as Moment
 from .runtime.session import Session as Session
 from .runtime.sessions import Sessions as Sessions
 from .runtime.transcripts import Edit as Edit

@@ -99,7 +99,10 @@ def ad_hoc(model: str) -> Agent:
 
 
 def belongs(info: SessionInfo, agents: list[Agent]) -> Agent:
-    """The agent that a session belongs to. Raises `UnknownAgent` if it isn't among these; a session that nobody began takes the first."""
+    """The agent to go on with, in a session that belongs to it or was handed over by it; one that nobody began takes the first.
+
+    Raises `UnknownAgent` if it is none of these.
+    """
     own = sorted(agents, key=lambda item: item.name != info.agent)
     agent = next((item for item in own if item.takes(info.agent)), None)
     if agent is None:

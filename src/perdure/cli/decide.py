@@ -63,10 +63,12 @@ def deny(arguments: argparse.Namespace) -> int:
 async def _answer(arguments: argparse.Namespace, request_id: str | None, decision: Any, options: dict[str, Any]) -> int:
     async with opened(arguments) as runtime:
         session_id: str = arguments.session
-        requests = await runtime.sessions.requests(session_id)
+        requests = await runtime.sessions.requests(session_id, children=True)
         if request_id is None:
             request_id = _only_one(arguments, requests).request_id
         request = next((item for item in requests if item.request_id == request_id), None)
+        if request is not None:
+            session_id = arguments.session = request.session_id
         sent = await runtime.sessions.answer(session_id, request_id, decision, actor=arguments.actor, **options)
         words = decided(decision, request is not None and request.kind == "uncertain")
         name = f"{request.name or 'the question'} " if request is not None else ""

@@ -26,7 +26,7 @@ from ..core.entries import (
 )
 from ..core.errors import PerdureError, StaleRequest, SubmissionRejected
 from ..runtime.calls import misfit
-from ..runtime.feed import Event
+from ..runtime.feed import ChildAsked, Event, SessionOpened
 from ..runtime.runtime import Runtime
 from ..runtime.session import Session
 from .ask import Lines, ask, how_to_answer
@@ -91,6 +91,8 @@ class Follower:
         self._open: dict[str, RequestOpened] = {}
         self._unknown: dict[str, str] = {}
         self._told: set[str] = set()
+        self._asked: list[ChildAsked] = []
+        self._looked = False
         self._asking: tuple[str, asyncio.Task[None]] | None = None
         self._main: asyncio.Task[Any] | None = None
         self._leaving: int | None = None
@@ -186,6 +188,10 @@ class Follower:
                 self._open.clear()
             case RequestOpened():
                 self._open[event.request_id] = event
+            case ChildAsked():
+                self._asked.append(event)
+            case SessionOpened():
+                self._looked = False
             case RequestClosed():
                 self._open.pop(event.request_id, None)
             case QueueChanged(change="withdrawn") if event.submission in self.own:
@@ -203,6 +209,7 @@ class Follower:
     async def _attend(self, event: Event) -> None:
         if self._asking is not None and self._asking[0] not in self._open:
             self._stop_asking()
+        await self._attend_children()
         if not self._open:
             return
         if self.keyboard is not None:
@@ -215,6 +222,24 @@ class Follower:
                     self.progress.pause()
                     how_to_answer(self.screen, self.session_id, request, self.db)
         if not self.wait and (await self.runtime.sessions.info(self.session_id)).status == "waiting":
+            raise Parked
+
+    async def _attend_children(self) -> None:
+        """What the agents ask that this session called is answered with the commands."""
+        asked, self._asked, looked, self._looked = self._asked, [], self._looked, True
+        if looked and not asked:
+            return
+        # What was asked before anybody watched is told, too; a session that is about to be made called nobody.
+        there = await self.runtime.sessions.number(self.session_id) is not None
+        for request in await self.runtime.sessions.requests(self.session_id, children=True) if there else ():
+            name = f"{request.session_id} {request.request_id}"
+            if request.session_id != self.session_id and name not in self._told:
+                self._told.add(name)
+                self.progress.pause()
+                self.screen.advice((f"asked in {request.session_id}:", "dim"))
+                how_to_answer(self.screen, request.session_id, request, self.db)
+                asked.append(ChildAsked(session_id=request.session_id, request_id=request.request_id, agent=""))
+        if asked and not self.wait and (await self.runtime.sessions.info(self.session_id)).status == "waiting":
             raise Parked
 
     def _ask_next(self) -> None:

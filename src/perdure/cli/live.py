@@ -29,7 +29,7 @@ from ..core.entries import (
     UncertainRequested,
 )
 from ..core.messages import Part, StoredPart, Text, ToolCall, ToolCallResponse
-from ..core.records import MODEL_KINDS, Plan
+from ..core.records import CALL_KINDS, MODEL_KINDS, Plan
 from ..models.base import ReasoningDelta, TextDelta
 from ..runtime.feed import Event, HookFailed
 from .screen import Screen
@@ -248,7 +248,8 @@ class Progress:
             case NoteAdded():
                 self._note((f"  told the model: {short(event.text, 200)}", "dim"))
             case DefinitionChange():
-                self._note((f"  goes on under a changed definition: {'; '.join(event.difference)}", "yellow"))
+                told = f"under a changed definition: {'; '.join(event.difference)}" if event.difference else f"as {event.agent}"
+                self._note((f"  goes on {told}", "yellow"))
             case TurnEnded():
                 self._running.clear()
                 words, style = ending(event)
@@ -269,7 +270,7 @@ class Progress:
         self._began[event.operation] = event.at
         again = f" (attempt {event.attempt})" if event.attempt > 1 else ""
         self._running[event.operation] = (name + again, time.monotonic())
-        if plan is not None and plan.kind == "tool":
+        if plan is not None and plan.kind in CALL_KINDS:
             self._note(("→ ", "cyan"), called(name, self._calls.get(plan.call)), (again, "yellow"))
 
     def _ended(self, event: OperationEnded) -> None:
@@ -278,7 +279,7 @@ class Progress:
         took = duration(event.at - self._began.get(event.operation, event.at))
         failure = "" if event.failure is None else event.failure.message or event.failure.code
         if any(isinstance(part, ToolCallResponse) or (isinstance(part, StoredPart) and not part.call) for part in event.parts) and (
-            plan is None or plan.kind == "tool"
+            plan is None or plan.kind in CALL_KINDS
         ):
             self._tool_ended(event, plan, took)
             return

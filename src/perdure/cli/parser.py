@@ -119,6 +119,7 @@ def _looking(command: Any) -> None:
     sessions.add_argument("--since", metavar="TIME", help="only those that changed since: 2026-01-31, or 2026-01-31T12:00")
     sessions.add_argument("--until", metavar="TIME", help="only those that changed last before")
     sessions.add_argument("--archived", action="store_true", help="archived ones too")
+    sessions.add_argument("--children", action="store_true", help="the sessions of agents that others called, too")
     sessions.add_argument("--created", action="store_true", help="the latest made first, instead of the latest changed")
     sessions.add_argument("--limit", type=_positive, default=50, metavar="N", help="at most so many (50)")
     sessions.add_argument("--after", metavar="TOKEN", help="the next page: what the page before said, with the same filters")
@@ -126,7 +127,7 @@ def _looking(command: Any) -> None:
     show = command("show", "show:run", "The timeline of one session.", json=True)
     show.add_argument("session", metavar="SESSION", type=_named)
     show.add_argument("--last", type=_positive, metavar="N", help="only the last N turns, or messages")
-    show.add_argument("--tree", action="store_true", help="the tree of its branches instead")
+    show.add_argument("--tree", action="store_true", help="the tree of its branches and of the agents that it called instead")
     show.add_argument("--transcript", action="store_true", help="its messages instead, with the positions and the revision that edits need")
     show.add_argument("--revision", metavar="REVISION", help="the transcript as it was then, or the beginning of that revision")
 
@@ -322,6 +323,7 @@ def _deciding(command: Any) -> None:
     target(send, None)
     send.add_argument("text", metavar="TEXT", help="- reads it from stdin")
     send.add_argument("--deliver", choices=("turn", "queue", "steer"), default="turn", help="steer joins the running turn (turn)")
+    send.add_argument("--not-before", metavar="TIME", help="deliver it then at the earliest: 2026-01-31, or 2026-01-31T12:00")
     send.add_argument("--attach", action="append", default=[], metavar="FILE", help="send an image, sound or file too; may be repeated")
     send.add_argument("--submission", metavar="ID", type=_named, help="sending twice with one id is sending once")
 

@@ -48,8 +48,10 @@ async def _one(arguments: argparse.Namespace, agents: list[Agent]) -> int:
     try:
         async with opened(arguments) as runtime:
             info = await runtime.sessions.info(session_id)
-            agent = belongs(info, agents)
-            named = arguments.agents[agents.index(agent)]
+            # An agent of the team of one that was named is known, too.
+            caller = next((item for item in agents if info.agent in item.team and info.agent not in item.successors), None)
+            agent = caller.team[info.agent] if caller is not None else belongs(info, agents)
+            named = arguments.agents[agents.index(caller or agent)]
             follower = Follower(runtime, session_id, screen, db=arguments.db, agent=agent, named=named, wait=not arguments.no_wait)
             async with follower:
                 raised = limits(arguments.limit)
@@ -143,14 +145,13 @@ class _Work:
         self.db = db
         self.rows: list[dict[str, str]] = []
         self.errors: list[PerdureError] = []
+        self._seen: dict[str, int] = {}
         self._slots = asyncio.Semaphore(self.AT_ONCE)
 
     async def run(self, runtime: Runtime) -> None:
         """Until none is left that was not looked at."""
-        seen: set[str] = set()
-        names = [agent.name for agent in self.agents]
-        while found := [name for name in await runtime.store.runnable(limit=100 + len(seen), agents=names) if name not in seen]:
-            seen.update(found)
+        names = {name: None for agent in self.agents for name in agent.team}
+        while found := await runtime.due(names, self._seen):
             await asyncio.gather(*(self._one(runtime, session_id) for session_id in found))
 
     async def _one(self, runtime: Runtime, session_id: str) -> None:
@@ -158,10 +159,12 @@ class _Work:
             row = {"session": session_id}
             try:
                 await runtime.recover(self.agents, session=session_id)
-                row["status"] = (await runtime.sessions.info(session_id)).status
+                info = await runtime.sessions.info(session_id)
+                row["status"], self._seen[session_id] = info.status, info.version
                 self.screen.note(f"{session_id}  ", (row["status"], "bold"))
             except PerdureError as error:
+                self._seen.setdefault(session_id, -1)
                 self.errors.append(error)
                 row |= {"status": "refused", "error": error.code}
                 self.screen.advice(("✗ ", "red"), f"{session_id}: {told(error, self.db, session_id)}")
-            self.rows.append(row)
+            self.rows = [*(other for other in self.rows if other["session"] != session_id), row]

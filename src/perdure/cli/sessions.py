@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import time
 
 from ..core.errors import UsageError
 from ..runtime.infos import SessionInfo
 from .exits import OK
 from .opening import opened
 from .screen import Screen, columns
-from .text import moment_of, plain, short, since
+from .text import moment, moment_of, plain, short, since
 
 __all__ = ["STYLES", "run"]
 
@@ -38,6 +39,7 @@ async def _run(arguments: argparse.Namespace) -> int:
             since=moment_of(arguments.since),
             until=moment_of(arguments.until),
             archived=arguments.archived,
+            children=arguments.children,
             order="created" if arguments.created else "updated",
             limit=arguments.limit,
             after=arguments.after,
@@ -68,12 +70,17 @@ def _labels(given: list[str] | None) -> dict[str, str]:
 def _row(info: SessionInfo) -> tuple[str | tuple[str, str], ...]:
     return (
         (info.session_id, "bold"),
-        (info.status, STYLES.get(info.status, "")),
+        (_status(info), STYLES.get(info.status, "")),
         info.agent,
         info.owner,
         f"{since(info.updated)} ago",
         (_problem(info), "red") if info.problem else short(info.title, 80),
     )
+
+
+def _status(info: SessionInfo) -> str:
+    later = info.status == "queued" and info.wake_at is not None and info.wake_at > time.time() * 1000
+    return f"queued until {moment(info.wake_at)}" if later and info.wake_at is not None else info.status
 
 
 def _problem(info: SessionInfo) -> str:

@@ -146,7 +146,7 @@ def _operation(screen: Screen, item: dict[str, Any]) -> None:
     mark, style = outcome_mark(item["status"])
     attempts = item["attempts"]
     match item["type"]:
-        case "tool":
+        case "tool" | "child" | "timer" | "handoff":
             name = called(item["name"], item["arguments"])
         case "step":
             name = item["name"]
@@ -249,7 +249,8 @@ def _refused(screen: Screen, item: dict[str, Any]) -> None:
 
 
 def _redefined(screen: Screen, item: dict[str, Any]) -> None:
-    screen.line((f"goes on under a changed definition: {'; '.join(item['difference'])}", "yellow"), indent=2)
+    what = f"goes on under a changed definition: {'; '.join(item['difference'])}" if item["difference"] else f"goes on as {item['agent']}"
+    screen.line((what, "yellow"), indent=2)
 
 
 def _queued(screen: Screen, item: dict[str, Any]) -> None:
@@ -309,6 +310,9 @@ _SHOW = {
     "answer": _answer,
     "model": _operation,
     "tool": _operation,
+    "child": _operation,
+    "timer": _operation,
+    "handoff": _operation,
     "compaction": _operation,
     "memory": _operation,
     "repair": _operation,

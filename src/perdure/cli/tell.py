@@ -9,6 +9,7 @@ from ..runtime.content import Input
 from .exits import OK
 from .opening import opened, read_text, with_files
 from .sending import confirm
+from .text import moment_of
 
 __all__ = ["edit", "note", "send", "withdraw"]
 
@@ -23,7 +24,12 @@ async def _send(arguments: argparse.Namespace, content: Input) -> int:
         # A session that nobody has begun has no agent; a slip in its name must not make one.
         await runtime.sessions.info(arguments.session)
         sent = await runtime.sessions.send(
-            arguments.session, content, submission=arguments.submission, deliver=arguments.deliver, actor=arguments.actor
+            arguments.session,
+            content,
+            submission=arguments.submission,
+            deliver=arguments.deliver,
+            not_before=moment_of(arguments.not_before),
+            actor=arguments.actor,
         )
         await confirm(runtime, arguments, sent, f"sent: {sent.id}", in_inbox=True)
     return OK

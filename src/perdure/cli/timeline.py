@@ -133,7 +133,7 @@ class Timeline:
                 facts = {"extension": entry.extension, "command": entry.command, "arguments": entry.arguments, "actor": entry.actor}
                 self._item("command", entry, **facts)
             case DefinitionChange():
-                self._item("definition_changed", entry, difference=list(entry.difference))
+                self._item("definition_changed", entry, agent=entry.agent, difference=list(entry.difference))
             case SubmissionRefused():
                 self._item("refused", entry, submission=entry.submission, failure=plain(entry.failure), actor=entry.actor)
             case QueueChanged():
@@ -182,6 +182,7 @@ class Timeline:
             entry,
             operation=identity,
             name=plan.name,
+            agent=plan.agent or None,
             effect=plan.effect if plan.kind not in MODEL_KINDS else None,
             arguments=None if call is None else call.arguments,
             status="planned",

@@ -172,16 +172,18 @@ def effects(arguments: argparse.Namespace) -> int:
 
 
 def show_tree(screen: Screen, branches: list[Branch], here: str) -> None:
-    """A tree of sessions, each with its forks behind it."""
+    """A tree of sessions, each with its forks, and the sessions of the agents that it called, behind it."""
     if screen.as_json:
         screen.json([plain(branch) for branch in branches])
         return
     for branch in branches:
         cut = f" from message {branch.cut}" if branch.parent_kind == "fork" else ""
+        who = f"  {branch.agent}" if branch.parent_kind == "child" else ""
         screen.line(
             (branch.session_id, "bold" if branch.session_id == here else ""),
             "  ",
             (branch.status, STYLES.get(branch.status, "")),
+            (who, "cyan"),
             (f"  {branch.messages} messages{cut}  {short(branch.title, 60)}", "dim"),
             indent=2 * branch.depth,
         )

@@ -13,6 +13,7 @@ from ..core import commands
 from ..core.checkpoint import Checkpoint
 from ..core.entries import OperationStarted
 from ..core.errors import SessionNotFound
+from ..core.ids import child_session
 from ..core.messages import text_of
 from ..core.phase import phase
 from ..runtime.infos import SessionInfo
@@ -46,7 +47,7 @@ async def _run(arguments: argparse.Namespace) -> int:
         if head is None:
             raise SessionNotFound(f"there is no session {arguments.session!r}")
         checkpoint = checkpoints.decode(head.row.checkpoint)
-        requests = await runtime.sessions.requests(arguments.session)
+        requests = await runtime.sessions.requests(arguments.session, children=True)
         queue = await runtime.store.inbox(head.row.no)
         facts: dict[str, Any] = {
             "session": head.row.session_id,
@@ -121,6 +122,8 @@ async def _operations(runtime: Runtime, head: Loaded, checkpoint: Checkpoint) ->
                     "since": since_when.get((item.id, item.attempt)),
                     "not_before": item.not_before or None,
                     "asks": item.is_question,
+                    "session": child_session(head.row.session_id, item.id) if item.plan.kind == "child" else None,
+                    "deadline": item.deadline or None,
                 }
             )
     return found
@@ -128,6 +131,7 @@ async def _operations(runtime: Runtime, head: Loaded, checkpoint: Checkpoint) ->
 
 def _request(item: Request, head: Loaded, db: str) -> dict[str, Any]:
     return {
+        "session": item.session_id,
         "request_id": item.request_id,
         "kind": item.kind,
         "operation": item.operation,
@@ -136,7 +140,7 @@ def _request(item: Request, head: Loaded, db: str) -> dict[str, Any]:
         "deadline": item.deadline or None,
         "default": item.default,
         "question": item.question,
-        "commands": [command for command, _ in commands_for(head.row.session_id, item, db)],
+        "commands": [command for command, _ in commands_for(item.session_id, item, db)],
         "match": plain(getattr(item.entry, "match", None)),
     }
 
@@ -174,6 +178,11 @@ def _next(facts: dict[str, Any], head: Loaded, db: str) -> list[str]:
         if any(item["deadline"] for item in facts["requests"]):
             moves.append("the deadline, which decides for you once somebody looks")
         return moves
+    if children := [item["session"] for item in facts["operations"] if item["session"] and item["status"] == "awaiting"]:
+        called = ", ".join(f"`{command(db, 'why', child)}`" for child in children)
+        return [f"the agents that it called have to answer: {called}", f"`{resume}` takes up what nobody works on"]
+    if facts["turn"] is not None and facts["operations"] and all(item["status"] == "awaiting" for item in facts["operations"]):
+        return [f"it goes on by itself at that time, with a worker, or whoever has it open; else `{resume}`"]
     if facts["turn"] is not None:
         return [f"nobody works on it; `{resume}` goes on where it was"]
     if facts["queue"]:
@@ -187,6 +196,14 @@ def _next(facts: dict[str, Any], head: Loaded, db: str) -> list[str]:
             f"its last turn, {facts['limited']}, reached a limit; {more} goes on with it under a higher one, and a message begins another"
         ]
     return [f'nothing is to be done; a message moves it: `{command(db, "send", session_id)} "…"`']
+
+
+def _awaited(item: dict[str, Any]) -> str:
+    """What a call waits for that needs no process."""
+    until = moment(item["deadline"]) if item["deadline"] else ""
+    if item["session"] is None:
+        return f"waits until {until}"
+    return f"works in {item['session']}" + (f", until {until} at most" if until else "")
 
 
 def _show(screen: Screen, facts: dict[str, Any], requests: list[Request]) -> None:
@@ -208,6 +225,7 @@ def _show(screen: Screen, facts: dict[str, Any], requests: list[Request]) -> Non
             "planned": "is planned",
             "ready": f"was cut off or failed, and is tried again{' at ' + moment(item['not_before']) if item['not_before'] else ''}",
             "unknown": "was interrupted; its tool is asked what became of it",
+            "awaiting": f"{_awaited(item)}{begun}",
             "asking": "waits for what the user says" if item["asks"] else "was interrupted, and only a person can say what became of it",
         }[item["status"]]
         again = f" (attempt {item['attempt']})" if item["attempt"] > 1 else ""

@@ -17,6 +17,7 @@ from .records import Amounts, Limits, Pool, Reached, Scope
 __all__ = [
     "LIMITS",
     "STEPS",
+    "allowance",
     "allowed",
     "bounds_cost",
     "drawn_and_spent",
@@ -146,6 +147,22 @@ def reached(checkpoint: Checkpoint, turn: Turn, calls: int | None = None) -> tup
             if over or unknown:
                 return limit, Reached(scope=scope, used=_shown(limit, value), allowed=_shown(limit, most), unknown=unknown and not over)
     return None
+
+
+HANDED_DOWN = ("tokens", "cost", "model_calls")
+"""What an agent that is called may use is what its caller has left of these: the others are counted where they happen."""
+
+
+def allowance(checkpoint: Checkpoint, turn: Turn) -> Limits | None:
+    """What an agent may use that the turn calls now; 0 of what is used up. None: nothing bounds it."""
+    rest: dict[str, int] = {}
+    for _, limits, used in _budgets(checkpoint, turn):
+        for limit in HANDED_DOWN:
+            most = allowed(limits, limit)
+            if most is not None:
+                left_of_it = max(0, most - getattr(used, fields(limit)))
+                rest[limit] = min(left_of_it, rest.get(limit, left_of_it))
+    return Limits(**rest) if rest else None  # type: ignore[arg-type]
 
 
 def _is_unknown(limit: str, used: Amounts) -> bool:

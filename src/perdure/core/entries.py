@@ -543,12 +543,17 @@ class EffectSettled(Entry, frozen=True, kw_only=True):
 
 
 class ChildEnded(Entry, frozen=True, kw_only=True):
-    """A child that ran in the background came to its end, and used ``spent``. What it has to say is a message of its own."""
+    """A child that nobody waits for, or waits for any more, came to its end, and used ``spent``.
+
+    ``parts`` is the response that was not asked for any more. What one in the background has to say is a message of its own instead.
+    """
 
     kind = "child_ended"
     operation: str
     outcome: Literal["completed", "aborted", "failed", "limited"]
     spent: Totals
+    reason: str = ""
+    parts: tuple[Part, ...] = ()
     submission: str = ""
 
 

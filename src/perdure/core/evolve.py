@@ -286,7 +286,10 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
         turn = replace(turn, usage=turn.usage.and_of(entry.spent), others=others)
         checkpoint = replace(checkpoint, turn=turn, usage=checkpoint.usage.and_of(entry.spent))
     elif operation.plan.kind == "child" and operation.status == "awaiting" and entry.status == "cancelled":
-        checkpoint = replace(checkpoint, errands=_with_errand(checkpoint.errands, Errand("stop", operation.id)))
+        # Nobody waits for it any more, and what it spends until it stops is counted all the same.
+        behind = Behind(operation.id, operation.plan.agent)
+        errands = _with_errand(checkpoint.errands, Errand("stop", operation.id))
+        checkpoint = replace(checkpoint, errands=errands, background=(*checkpoint.background, behind))
     elif operation.plan.kind == "handoff" and entry.status == "succeeded":
         checkpoint = replace(checkpoint, turn=replace(turn, transfer=operation.plan.agent, handoffs=turn.handoffs + 1))
     if operation.plan.kind == "tool" and not entry.attempt and entry.failure is not None and entry.failure.code == "limit":
@@ -409,6 +412,15 @@ def _turn_ended(checkpoint: Checkpoint, entry: TurnEnded) -> Checkpoint:
         used = spent_by(turn)
         limited = Limited(turn=turn.id, spent=used if turn.carried is None else plus(used, turn.carried))
     return replace(checkpoint, turn=None, turns=checkpoint.turns + 1, errands=errands, spent=spent, limited=limited)
+
+
+def _never_began(checkpoint: Checkpoint, entry: QueueChanged | SubmissionRefused) -> Checkpoint:
+    """A child's task that was withdrawn or refused is an outcome, too."""
+    parent = checkpoint.parent
+    gone = isinstance(entry, SubmissionRefused) or entry.change == "withdrawn"
+    if parent is None or not gone or entry.submission != task_id(parent.operation):
+        return checkpoint
+    return replace(checkpoint, errands=(*checkpoint.errands, Errand("tell", parent.operation, entry.seq)))
 
 
 def _child_ended(checkpoint: Checkpoint, entry: ChildEnded) -> Checkpoint:
@@ -555,8 +567,8 @@ _EVOLVE: dict[type[Entry], Callable[[Checkpoint, Any], Checkpoint]] = {
     TurnLimited: _turn_ended,
     NoteAdded: _note,
     NotesWithdrawn: _withdrawn,
-    QueueChanged: _unchanged,
-    SubmissionRefused: _unchanged,
+    QueueChanged: _never_began,
+    SubmissionRefused: _never_began,
     Recovered: _recovered,
     DefinitionChange: _redefined,
     Rebased: _rebased,

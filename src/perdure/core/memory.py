@@ -102,12 +102,6 @@ class MemoryState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tokens: int = 0
     extractions: int = 0
 
-    @property
-    def value(self) -> dict[str, Any]:
-        """What its entry holds: just what is read back from there."""
-        kept: dict[str, Any] = canonical.decode(canonical.encode(self))
-        return kept
-
     def export(self) -> bytes:
         """The JSON document that people and other programs read."""
         document = {

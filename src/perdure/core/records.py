@@ -209,8 +209,8 @@ class Plan(Record, frozen=True, kw_only=True):
     that stand before the position ``upto``; an extraction of what to remember covers them, when the context had about ``tokens`` tokens.
     ``ends``: the call ends the turn, and this argument of it is the output, ``*`` all of them. ``asks``: the call is a question to the
     user, and runs nowhere.
-    ``agent`` is who is called as a child, in the ``background`` or not, or who takes the session over. ``until`` is when a timer fires,
-    or when a child is given up (ms since 1970).
+    ``agent`` is who is called as a child, in the ``background`` or not, or who takes the session over; ``allowance`` is what that child may
+    use. ``until`` is when a timer fires, or when a child is given up (ms since 1970).
     """
 
     kind: OperationKind
@@ -232,6 +232,7 @@ class Plan(Record, frozen=True, kw_only=True):
     agent: str = ""
     background: bool = False
     until: int = 0
+    allowance: Limits | None = None
 
 
 class RequestRecord(Record, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from . import canonical
 from .entries import (
+    ChildEnded,
     EffectSettled,
     Entry,
     ExtensionSet,
@@ -34,7 +35,7 @@ def without_content(entry: Entry) -> Entry | None:
             failure = None if entry.failure is None else replace(entry.failure, message="")
             left = replace(entry, parts=_left(entry.parts), partial=REDACTED if entry.partial else "", failure=failure)
             return left if left != entry else None
-        case EffectSettled():
+        case EffectSettled() | ChildEnded():
             return replace(entry, parts=_left(entry.parts))
         case NoteAdded(receipt=receipt) if receipt:
             # What it tells stands in its receipt.

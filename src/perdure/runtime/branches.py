@@ -61,6 +61,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     created: int
     updated: int
+    agent: str = ""
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -260,7 +261,7 @@ class Branches(Transcripts, Arguments):
         raise SessionExists(f"there is another session {known.row.session_id!r}", hint="give the branch another id, or none")
 
     async def tree(self, session_id: str) -> list[Branch]:
-        """The sessions of a tree, given any of them: each with its forks behind it. Raises `SessionNotFound`."""
+        """The sessions of a tree, given any of them: each with its forks and its children behind it. Raises `SessionNotFound`."""
         root = (await self._head(session_id)).row.root
         rows = [row for row in await self._runtime.store.tree(root) if row.status != "deleted"]
         there = {row.session_id for row in rows}
@@ -288,6 +289,7 @@ class Branches(Transcripts, Arguments):
             title=row.title,
             created=row.created,
             updated=row.updated,
+            agent=row.agent,
         )
 
     # ------------------------------------------------------------------------------------------------------------- effects

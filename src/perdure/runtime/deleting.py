@@ -17,15 +17,16 @@ PAGE = 200
 
 
 async def delete(store: Store, row: SessionRow, *, tree: bool) -> list[str]:
-    """Delete a session, or with ``tree`` what was forked from it too; then what is left of deleted ones that nobody needs any more.
+    """Delete a session and those of the agents that it called, or with ``tree`` what was forked from it too.
+
+    Then what is left of deleted ones that nobody needs any more.
 
     Each is a transaction; what a crash leaves undone, the next deletion in the tree does. Returns the ids that were deleted.
     """
     doomed = [row]
     rows = await store.tree(row.root)
-    if tree:
-        for found in doomed:
-            doomed += [other for other in rows if other.parent == found.session_id]
+    for found in doomed:
+        doomed += [other for other in rows if other.parent == found.session_id and (tree or other.parent_kind == "child")]
     # Forks first: a parent is destroyed whole once nobody needs it.
     for found in reversed(doomed):
         if found.status != "deleted":

@@ -17,7 +17,7 @@ from ..agent import Agent
 from ..agent.definition import describe
 from ..core.checkpoint import Operation, Turn
 from ..core.commands import Interrupt, PostMessage
-from ..core.entries import DefinitionChange, SessionChanged, TurnEnded, TurnEnding, TurnStarted
+from ..core.entries import DefinitionChange, RequestOpened, SessionChanged, TurnEnded, TurnEnding, TurnStarted
 from ..core.errors import Fenced, LimitExceeded, SessionStuck, StoreCorrupt, TransactionLost, UnknownAgent
 from ..core.memory import MEMORY
 from ..core.model_calls import ModelCall
@@ -33,7 +33,7 @@ from .batch import Batch, parked
 from .calls import Calls
 from .control import decode_row, is_control
 from .family import Family
-from .feed import HookFailed
+from .feed import ChildAsked, HookFailed
 from .halting import halt_damaged, halted, why_halted
 from .hooks import Hooks
 from .known import Known, is_due
@@ -506,6 +506,8 @@ class Driver:
         else:
             self.runtime.freed()
         self.feed.publish(batch.entries)
+        if batch.checkpoint.parent is not None:
+            self._tell_callers(batch)
         self.runtime.observe(self.session_id, batch)
         if any(map(learns, batch.entries)):
             await self._export_memory()
@@ -518,6 +520,16 @@ class Driver:
             if isinstance(entry, TurnEnded):
                 await self._called.complete(self.store, commit.no, entry)
         self.runtime.settled(self, batch)
+
+    def _tell_callers(self, batch: Batch) -> None:
+        """Whoever watches a session that called this one learns that somebody has to answer."""
+        asked = [
+            ChildAsked(session_id=self.session_id, request_id=entry.request_id, agent=self.agent.name)
+            for entry in batch.entries
+            if isinstance(entry, RequestOpened)
+        ]
+        if asked:
+            self.runtime.tell_callers(self.session_id, asked)
 
     async def _export_memory(self) -> None:
         """What the session remembers is a fact already; that it can't be copied is told, and is no fault of the turn."""

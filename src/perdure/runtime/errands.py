@@ -15,13 +15,23 @@ from ..core import checkpoint as checkpoints
 from ..core import ids
 from ..core.checkpoint import Checkpoint
 from ..core.commands import Archive, Interrupt, PostMessage, ReportOutcome, Withdraw
-from ..core.entries import MessageAdded, OperationPlanned, OperationStarted, RequestClosed, SessionCreated, TurnEnded
+from ..core.entries import (
+    MessageAdded,
+    OperationPlanned,
+    OperationStarted,
+    QueueChanged,
+    RequestClosed,
+    SessionCreated,
+    SubmissionRefused,
+    TurnEnded,
+)
 from ..core.errors import NothingChanged, PerdureError, SessionHalted, SessionNotFound, StoreCorrupt, SubmissionConflict, SubmissionRejected
 from ..core.evolve import evolve
 from ..core.journal import GENESIS, open_entry
 from ..core.messages import Source, Text, ToolCall
 from ..core.records import Errand, Failure, Parent, Plan
 from ..core.reports import ErrandsDone
+from ..core.usage import Totals
 from ..store.base import Catalogue, Committed, Loaded, NewSession
 from .arguments import Arguments
 from .batch import TRIES, Batch, parked, seal_all
@@ -92,7 +102,9 @@ class Errands(Keeping, Arguments, Results):
                     if failure is not None:
                         failed.append((errand.operation, failure))
                 case "stop":
-                    await self._stop(head, checkpoint, errand.operation, child)
+                    failure = await self._stop(head, checkpoint, errand.operation, child)
+                    if failure is not None:
+                        failed.append((errand.operation, failure))
                 case "away":
                     await self._put_child_away(head, errand.operation, child)
                 case "tell":
@@ -116,6 +128,7 @@ class Errands(Keeping, Arguments, Results):
             author=checkpoint.agent,
             source=Source(kind="parent", name=checkpoint.agent, id=f"{head.row.session_id}/{operation}"),
             submission=ids.task_id(operation),
+            limits=plan.allowance,
         )
         try:
             await self._send(child, checked(post), create=self._new_child(head, checkpoint, operation, plan, child))
@@ -184,13 +197,13 @@ class Errands(Keeping, Arguments, Results):
                 return asked.arguments if isinstance(asked, ToolCall) else None
         return None
 
-    async def _stop(self, head: Loaded, checkpoint: Checkpoint, operation: str, child: str) -> None:
+    async def _stop(self, head: Loaded, checkpoint: Checkpoint, operation: str, child: str) -> Failure | None:
         """A task that waits never begins, and one that was begun is interrupted: in this order, so that it can't begin in between."""
         if await self._child(head, child) is None:
             # Somebody may be about to begin it; this is the same beginning.
             await self._begin(head, checkpoint, operation, child)
         if await self._child(head, child) is None:
-            return
+            return Failure(code="child_lost", message=f"there is no session {child!r} to stop")
         withdraw = Withdraw(message=ids.task_id(operation), submission=f"withdraw:{operation}")
         interrupt = Interrupt(reason=f"{head.row.session_id} needs it no more", submission=f"stop:{operation}")
         for command in (withdraw, interrupt):
@@ -201,7 +214,8 @@ class Errands(Keeping, Arguments, Results):
                 continue
             except (SessionNotFound, SessionHalted):
                 # Nothing runs in it.
-                return
+                return None
+        return None
 
     async def _put_child_away(self, head: Loaded, operation: str, child: str) -> None:
         if await self._child(head, child) is None:
@@ -215,36 +229,38 @@ class Errands(Keeping, Arguments, Results):
     # ----------------------------------------------------------------------------------------------------------------- to the parent
 
     async def _tell(self, head: Loaded, checkpoint: Checkpoint, errand: Errand) -> None:
-        parent = checkpoint.parent
-        result = await self._result_at(head, errand.seq)
-        if parent is None or result is None:
+        parent, ended = checkpoint.parent, await self._entry(head, errand.seq)
+        if parent is None or not isinstance(ended, TurnEnded | SubmissionRefused | QueueChanged):
             raise StoreCorrupt(f"{head.row.session_id!r} owes the outcome of entry {errand.seq} to nobody", hint="run `perdure verify`")
-        ended = await self._entry(head, errand.seq)
-        assert isinstance(ended, TurnEnded)
+        result = await self._result_at(head, errand.seq) if isinstance(ended, TurnEnded) else None
+        reason = "it never began" if result is None else "" if result.ok else result.reason
+        if result is not None and result.failure is not None:
+            reason = result.failure.message
+        told = _told(checkpoint.agent, result, reason)
         command = ReportOutcome(
             operation=parent.operation,
             session=head.row.session_id,
-            outcome=result.status,
-            spent=ended.usage,
+            outcome="aborted" if result is None else result.status,
+            spent=ended.usage if isinstance(ended, TurnEnded) else Totals(),
             # What one in the background has to say is a message.
-            result=None if parent.background else _told(checkpoint.agent, result),
-            reason="" if parent.background or result.ok else result.failure.message if result.failure is not None else result.reason,
+            result=None if parent.background else told,
+            reason="" if parent.background else reason,
             submission=ids.outcome_id(parent.operation),
         )
         try:
             if parent.background:
-                await self._report_behind(head, checkpoint, parent, result)
+                await self._report_behind(head, checkpoint, parent, told)
             await self._control(parent.session, checked(command))
         except (SessionNotFound, SubmissionConflict) as error:
             # Archived and deleted parents wait for nothing.
             _log.info("%s can't be told what %s came to: %s", parent.session, head.row.session_id, error)
 
-    async def _report_behind(self, head: Loaded, checkpoint: Checkpoint, parent: Parent, result: Result) -> None:
+    async def _report_behind(self, head: Loaded, checkpoint: Checkpoint, parent: Parent, told: str) -> None:
         """A message of the agent's: it joins the turn that runs, or begins one. No person said it."""
         source = Source(kind="agent", name=checkpoint.agent, id=head.row.session_id)
         text = f"The task that was given to {checkpoint.agent} in the background by {parent.operation} came to this:\n\n"
         post = PostMessage(
-            parts=(Text(content=text + _told(checkpoint.agent, result)),),
+            parts=(Text(content=text + told),),
             deliver="steer",
             author=source.name,
             source=source,
@@ -253,10 +269,11 @@ class Errands(Keeping, Arguments, Results):
         await self._send(parent.session, checked(post))
 
 
-def _told(agent: str, result: Result) -> str:
+def _told(agent: str, result: Result | None, reason: str) -> str:
     """What the caller's model reads."""
+    if result is None:
+        return f"the agent {agent} never began"
     if result.ok:
         return result.text
-    why = result.failure.message if result.failure is not None else result.reason
-    words = f"the agent {agent} did not come to an end: {result.status}" + (f" ({why})" if why else "")
+    words = f"the agent {agent} did not come to an end: {result.status}" + (f" ({reason})" if reason else "")
     return f"{words}; what it did so far stays done" + (f". Its last words: {result.text}" if result.text else "")

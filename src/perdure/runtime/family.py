@@ -122,6 +122,7 @@ class Family:
         """Until the work on a child ends. False: it has to be done again."""
         driver, task = await self._runtime.engage_when_free(name, agent, self._team)
         engaged = True
+        self._runtime.callers[name] = self._session_id
         try:
             while not task.done():
                 if not self._kept and engaged:

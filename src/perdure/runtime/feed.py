@@ -13,7 +13,7 @@ from ..core.entries import Entry
 from ..core.records import Identity
 from ..models.base import ReasoningDelta, TextDelta
 
-__all__ = ["Event", "Feed", "HookFailed", "ResumeRequested", "SessionOpened", "Watch"]
+__all__ = ["ChildAsked", "Event", "Feed", "HookFailed", "ResumeRequested", "SessionOpened", "Watch"]
 
 
 class SessionOpened(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +59,18 @@ class HookFailed(msgspec.Struct, frozen=True, kw_only=True):
     retry_at: int = 0
 
 
-Event: TypeAlias = SessionOpened | ResumeRequested | HookFailed | Entry | TextDelta | ReasoningDelta
+class ChildAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that this session called, or one that it called in turn, waits for an answer; live, without a seq.
+
+    `Sessions.requests` with ``children`` shows all that is asked; `Sessions.answer` takes the session that called, too.
+    """
+
+    session_id: str
+    request_id: str
+    agent: str
+
+
+Event: TypeAlias = SessionOpened | ResumeRequested | HookFailed | ChildAsked | Entry | TextDelta | ReasoningDelta
 
 BUFFER = 4096
 """How many events wait for a slow watcher; beyond that it reads on from the store, and misses deltas only."""

@@ -28,6 +28,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     ``route`` is the selected one, ``tools`` what the session may use of its agent's. ``problem`` says why it is halted. ``identity``,
     ``metadata``, ``tools`` and ``route`` are None where they can't be read, and ``problem`` says why: the session is listed all the same,
     and `perdure verify` tells more.
+    ``parent`` is what it was forked from (``parent_kind`` *fork*), or who called its agent (*child*).
     """
 
     session_id: str
@@ -46,6 +47,8 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     tools: ToolPolicy | None = None
     route: str | None = None
     problem: str = ""
+    parent: str | None = None
+    parent_kind: str | None = None
 
 
 class Page(list[SessionInfo]):
@@ -77,6 +80,8 @@ class Infos(Door):
             created=row.created,
             updated=row.updated,
             problem=row.problem,
+            parent=row.parent,
+            parent_kind=row.parent_kind,
         )
         if row.problem:
             return info
@@ -162,17 +167,19 @@ class Infos(Door):
         since: int | None = None,
         until: int | None = None,
         archived: bool = False,
+        children: bool = False,
         order: Literal["updated", "created"] = "updated",
         limit: int = 50,
         after: str | None = None,
     ) -> Page:
         """A page of the sessions: the latest change first, or with ``order="created"`` the latest made first. Reading changes nothing.
 
-        Archived ones are shown only if ``archived`` or ``status`` says so. ``labels`` must all be there; the title must hold all
-        ``words``, whatever their case; ``since`` and ``until`` (ms since 1970) say when they changed last. ``after`` is ``next`` of the
-        page before, with the same filters. Nothing is shown twice; by ``"created"`` nothing is left out either, whatever changes
-        meanwhile, while by ``"updated"`` what changes moves to the front, before the page that was read. A session that can't be read is
-        listed with its ``problem``. The owner's are counted, not everybody's: a page is short only if there are no more.
+        Archived ones are shown only if ``archived`` or ``status`` says so, and those of agents that others called only if ``children``.
+        ``labels`` must all be there; the title must hold all ``words``, whatever their case; ``since`` and ``until`` (ms since 1970) say
+        when they changed last. ``after`` is ``next`` of the page before, with the same filters. Nothing is shown twice; by ``"created"``
+        nothing is left out either, whatever changes meanwhile, while by ``"updated"`` what changes moves to the front, before the page that
+        was read. A session that can't be read is listed with its ``problem``. The owner's are counted, not everybody's: a page is short
+        only if there are no more.
 
         Raises `UsageError` for a blank owner, for filters that are none, and for an ``after`` that no list of these filters gave.
         """
@@ -188,6 +195,7 @@ class Infos(Door):
             since=since,
             until=until,
             archived=archived,
+            children=children,
             order=order,
             limit=limit,
         )

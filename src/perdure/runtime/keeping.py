@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, BinaryIO, TypeAlias, get_args
 
@@ -13,7 +14,7 @@ from ..core import checkpoint as checkpoints
 from ..core.commands import Archive, Revive
 from ..core.draft import Draft
 from ..core.entries import Foreign
-from ..core.errors import InvalidTranscript, SessionExists, UsageError
+from ..core.errors import InvalidTranscript, SessionArchived, SessionExists, SubmissionConflict, UsageError
 from ..core.messages import Text, title_of
 from ..core.records import Identity
 from ..core.transcript import check_replacement
@@ -102,12 +103,18 @@ class Keeping(Sending):
         return await self.info(session_id)
 
     async def delete(self, session_id: str, *, tree: bool = False) -> None:
-        """Destroy a session's content, for ever. Whoever works on it is fenced off; its id can't be used again.
+        """Destroy a session's content, for ever, and those of the agents that it called. Whoever works on it is fenced off.
 
+        Its id can't be used again, and whoever waits for it, if it is an agent that another one called, is told that it was aborted.
         If others were forked from it, it is hidden and loses what none of them can reach; the rest goes with the last of them. With
         ``tree`` everything that was forked from it is deleted too. Raises `SessionNotFound`, also if it was deleted before.
         """
-        for name in await delete(self._runtime.store, (await self._head(session_id)).row, tree=tree):
+        row = (await self._head(session_id)).row
+        if row.parent_kind == "child" and row.status not in ("archived", "halted"):
+            # Who called for it is told that it ended, while it can still tell.
+            with suppress(SessionArchived, SubmissionConflict):
+                await self.archive(session_id, reason="deleted", submission="deleted")
+        for name in await delete(self._runtime.store, row, tree=tree):
             self._runtime.notice(name, sure=True)
 
     async def export(self, session_id: str, target: Target, *, tree: bool = False) -> Exported:

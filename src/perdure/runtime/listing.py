@@ -36,6 +36,7 @@ def query(
     since: int | None,
     until: int | None,
     archived: bool,
+    children: bool,
     order: Literal["updated", "created"],
     limit: int,
 ) -> SessionQuery:
@@ -58,6 +59,7 @@ def query(
         owner=owner,
         status=wanted,  # type: ignore[arg-type]
         archived=bool(archived),
+        children=bool(children),
         agent=None if agent is None else check_text(agent, "agent"),
         labels=check_labels(labels) if labels else {},
         words=found,

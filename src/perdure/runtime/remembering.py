@@ -108,7 +108,7 @@ class Remembering:
         messages = [message for message in self._context.shown.messages if since <= message.position < upto]
         if running is None and not messages:
             advanced = msgspec.structs.replace(state, upto=upto, base=checkpoint.transcript.base, tokens=tokens)
-            setting = Setting(extension=MEMORY, key=STATE, value=advanced.value)
+            setting = Setting(extension=MEMORY, key=STATE, value=msgspec.to_builtins(advanced))
             batch.apply(Extend(settings=(setting,), at=batch.now))
             return "kept"
         self._ask(batch, fence, memory.route or route, messages, since, upto, tokens)

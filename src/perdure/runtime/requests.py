@@ -13,7 +13,7 @@ from ..core.checkpoint import Grant, Operation
 from ..core.commands import Answer, ReportResult, RevokeGrant
 from ..core.effects import tool_of
 from ..core.entries import AnswerRequested, OperationEnded, RequestOpened
-from ..core.errors import LimitExceeded, UsageError
+from ..core.errors import LimitExceeded, StaleRequest, UsageError
 from ..core.journal import open_entry
 from ..core.messages import Message, ToolCall
 from ..core.records import Decision
@@ -39,7 +39,7 @@ RESULT_LIMIT = OUTPUT_LIMIT - 64 * 1024
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """An open request as a person needs to see it, arguments included; ``question`` is what the user is asked."""
+    """An open request as a person needs to see it, arguments included; ``question`` is what the user is asked, ``session_id`` where."""
 
     request_id: str
     kind: str
@@ -50,6 +50,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     default: str
     entry: RequestOpened
     question: str = ""
+    session_id: str = ""
 
 
 class Uncertain(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +68,31 @@ class Uncertain(msgspec.Struct, frozen=True, kw_only=True):
 class Requests(Door, Arguments):
     """The part of `Sessions` that is about requests and uncertain effects."""
 
-    async def requests(self, session_id: str) -> list[Request]:
-        """The session's open requests, with the arguments that a person has to judge."""
+    async def requests(self, session_id: str, *, children: bool = False) -> list[Request]:
+        """The session's open requests, with the arguments that a person has to judge.
+
+        ``children``: also those of the agents that it called, and of those that they called.
+        """
         head = await self._head(session_id)
+        found = await self._requests(head)
+        for child in await self._children(head) if children else ():
+            found += await self._requests(child)
+        return found
+
+    async def _children(self, head: Loaded) -> list[Loaded]:
+        """The sessions that were called by this one, or by one of those, and that are not put away."""
+        rows = await self._runtime.store.tree(head.row.root)
+        called = {head.row.session_id}
+        found: list[Loaded] = []
+        for row in rows:
+            # A caller is older than whom it calls.
+            if row.parent_kind == "child" and row.parent in called and row.status not in ("deleted", "archived"):
+                called.add(row.session_id)
+                if (child := await self._runtime.store.load(row.session_id)) is not None:
+                    found.append(child)
+        return found
+
+    async def _requests(self, head: Loaded) -> list[Request]:
         turn = checkpoints.decode(head.row.checkpoint).turn
         waiting = {item.request: item for item in turn.requests} if turn is not None else {}
         if turn is None or not waiting:
@@ -93,6 +116,7 @@ class Requests(Door, Arguments):
                     default=entry.default,
                     entry=entry,
                     question=await self._question(head, turn.answer, item, arguments) if asked else "",
+                    session_id=head.row.session_id,
                 )
         return list(found.values())
 
@@ -117,7 +141,7 @@ class Requests(Door, Arguments):
         submission: str | None = None,
         actor: str = "",
     ) -> Submission:
-        """Close an open request. Durable when this returns; the first answer wins.
+        """Close an open request, of the session or of an agent that it called. Durable when this returns; the first answer wins.
 
         Raises `StaleRequest` where the stored state already says that the request is closed, and `SubmissionRejected` for a decision that
         doesn't go with its kind: nothing is written then. A later loser is refused in the journal. Whether edited ``arguments`` fit the
@@ -146,7 +170,14 @@ class Requests(Door, Arguments):
             submission=submission or f"answer:{request_id}:{uuid.uuid4().hex}",
             actor=actor,
         )
-        return await self._control(session_id, command)
+        try:
+            return await self._control(session_id, command)
+        except StaleRequest:
+            asked = [item.session_id for item in await self.requests(session_id, children=True) if item.request_id == request_id]
+            if len(asked) != 1:
+                raise
+            # An agent that this session called asks it.
+            return await self._control(asked[0], command)
 
     async def approve(self, session_id: str, request_id: str, arguments: dict[str, Any] | None = None, **options: Any) -> Submission:
         """Let a call run, with other arguments if they are given."""

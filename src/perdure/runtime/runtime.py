@@ -49,7 +49,7 @@ from .content import Input
 from .door import Submission
 from .driver import Driver
 from .errands import Errands
-from .feed import Event, Feed, Watch
+from .feed import ChildAsked, Event, Feed, Watch
 from .halting import check_not_halted
 from .names import check_id
 from .observing import Change, Observer, Observers
@@ -166,6 +166,7 @@ class Runtime:
         self._unlisten: Any = None
         self._closing = asyncio.Event()
         self._slots = asyncio.Event()
+        self.callers: dict[str, str] = {}
 
     @property
     def runner_id(self) -> str:
@@ -474,16 +475,28 @@ class Runtime:
         by_name |= {agent.name: (agent, agent.team) for agent in given}
         if session is not None:
             return await self._recover_one(session, by_name, force)
-        done: list[str] = []
-        while True:
-            found = [item for item in await self.store.runnable(limit=100, agents=[*by_name]) if item not in done]
-            if not found:
-                return done
+        seen: dict[str, int] = {}
+        while found := await self.due(by_name, seen):
             for start in range(0, len(found), self.capacity or len(found)):
                 await asyncio.gather(
                     *(self._recover_quietly(item, by_name) for item in found[start : start + (self.capacity or len(found))])
                 )
-            done += found
+            for item in found:
+                head = await self.store.load(item)
+                seen[item] = -1 if head is None else head.row.version
+        return [*seen]
+
+    async def due(self, agents: Iterable[str], seen: Mapping[str, int]) -> list[str]:
+        """The sessions of these agents that somebody must look at now, but for those that stand where they were ``seen``, by version.
+
+        A parent is due again when its child came to its end.
+        """
+        found = []
+        for item in await self.store.runnable(limit=100 + len(seen), agents=[*agents]):
+            head = await self.store.load(item) if item in seen else None
+            if item not in seen or (head is not None and seen[item] not in (-1, head.row.version)):
+                found.append(item)
+        return found
 
     async def _recover_quietly(self, session_id: str, by_name: Mapping[str, tuple[Agent, Mapping[str, Agent]]]) -> None:
         try:
@@ -663,6 +676,7 @@ class Runtime:
             for task in driver.lingering:
                 self._linger(session_id, task)
             self._forget_feed(session_id)
+            self.callers.pop(session_id, None)
             self.freed()
 
     def _linger(self, session_id: str, task: asyncio.Task[None]) -> None:
@@ -727,6 +741,13 @@ class Runtime:
     def feed(self, session_id: str) -> Feed:
         """The session's watchers here."""
         return self._feeds.setdefault(session_id, Feed())
+
+    def tell_callers(self, session_id: str, events: list[ChildAsked]) -> None:
+        """Tell who watches a session that called this one, or one of its callers, here."""
+        while (caller := self.callers.get(session_id)) is not None:
+            session_id = caller
+            if (feed := self._feeds.get(session_id)) is not None:
+                feed.publish(events)
 
     def leave(self, session_id: str, watch: Watch) -> None:
         """A watcher goes."""

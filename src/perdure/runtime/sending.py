@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -28,13 +29,15 @@ from .door import Submission, checked
 from .infos import Infos
 from .names import check_id, submission_id
 
-__all__ = ["NOTE_LIMIT", "Sending", "check_deliver", "check_limits"]
+__all__ = ["NOTE_LIMIT", "Moment", "Sending", "check_deliver", "check_limits"]
 
 NOTE_LIMIT = 32 * 1024
 """The longest note, and the longest arguments of a middleware's command (bytes)."""
 
 NOTES_LIMIT = 16
 """The most notes that come with one message."""
+Moment: TypeAlias = int | datetime | timedelta
+"""A time as callers give it: milliseconds since 1970, a `datetime` with a time zone, or a `timedelta` from now on."""
 
 DELIVERIES: tuple[Deliver, ...] = ("turn", "queue", "steer")
 
@@ -55,7 +58,7 @@ class Sending(Infos, Attachments):
         source: Source | None = None,
         actor: str = "",
         author: str = "",
-        not_before: int | None = None,
+        not_before: Moment | None = None,
         notes: Iterable[str] = (),
         agent: str = "",
         identity: Identity | None = None,
@@ -70,6 +73,10 @@ class Sending(Infos, Attachments):
         Sending the same ``submission`` again is sending it once; with another content it raises `SubmissionConflict`. Also raises
         `InvalidMessage`, `QueueFull`, `SessionArchived` and `SessionNotFound` (deleted). ``limits`` bound the turn that the message begins,
         besides its agent's, whichever are tighter.
+
+        ``not_before`` is when it may be delivered at the earliest: a `datetime` with a time zone, a `timedelta` from now on, or
+        milliseconds since 1970. Until then it can be edited and withdrawn, and nobody is held for it; of one that is sent again the first
+        time counts.
 
         ``deliver``: ``turn`` (the default) and ``queue`` begin a turn of their own, ``steer`` joins the running one; ``turn="t12"`` is a
         steer for that turn alone. ``reply_to`` is the `Message.seq` of the message that it answers, and ``quote``, if given, must be
@@ -86,8 +93,7 @@ class Sending(Infos, Attachments):
         limits = check_limits(limits)
         if limits is not None and deliver == "steer":
             raise UsageError("limits= bound the turn that a message begins, and a steer begins none", hint='deliver="turn"')
-        if not_before is not None and (type(not_before) is not int or not 0 <= not_before < canonical.MAX_INTEGER):
-            raise UsageError(f"not_before={not_before!r:.100} is no time", hint="milliseconds since 1970, as an int")
+        earliest = None if not_before is None else _moment(not_before, self._runtime.clock.now())
         given = content_of(content)
         if source is not None:
             submission = check_source(source, given.whole, author) if submission is None else submission
@@ -111,7 +117,7 @@ class Sending(Infos, Attachments):
         existed = metadata is not None and await self.number(session_id) is not None
         if metadata is not None and existed:
             await self.ensure_metadata(session_id, metadata)
-        sent = await self._send(session_id, command, not_before=not_before, create=create, blobs=given.blobs)
+        sent = await self._send(session_id, command, not_before=earliest, create=create, blobs=given.blobs)
         if metadata is not None and not existed:
             # Somebody else may have been the first.
             await self.ensure_metadata(session_id, metadata)
@@ -272,6 +278,20 @@ def check_deliver(deliver: Any) -> Deliver:
         raise UsageError(f"deliver={deliver!r} is unknown", hint='"turn", "queue" or "steer"')
     # msgspec omits a default only where it is the very same object, and the digest must not depend on where the text came from.
     return DELIVERIES[DELIVERIES.index(deliver)]
+
+
+def _moment(given: Any, now: int) -> int:
+    """A time in milliseconds since 1970. Raises `UsageError`."""
+    moment = given
+    if isinstance(given, timedelta):
+        moment = now + round(given.total_seconds() * 1000)
+    elif isinstance(given, datetime) and given.tzinfo is not None:
+        moment = round(given.timestamp() * 1000)
+    if type(moment) is not int or not 0 <= moment < canonical.MAX_INTEGER:
+        raise UsageError(
+            f"not_before={given!r:.100} is no time", hint="a datetime with a time zone, a timedelta from now, or milliseconds since 1970"
+        )
+    return moment
 
 
 def check_source(source: Any, parts: tuple[Part, ...], author: str) -> str:

@@ -22,6 +22,7 @@ from .halting import halted
 from .messages import read_entries
 from .requests import Request
 from .scope import put_away
+from .sending import Moment
 
 if TYPE_CHECKING:
     from .driver import Driver
@@ -139,7 +140,7 @@ class Session:
         source: Source | None = None,
         actor: str = "",
         author: str = "",
-        not_before: int | None = None,
+        not_before: Moment | None = None,
         notes: Iterable[str] = (),
         limits: Limits | None = None,
     ) -> Submission:

@@ -512,17 +512,16 @@ def _commands(
 
 
 def _outcome(row: InboxRow, first: Entry, session_id: str) -> Iterator[Command]:
-    """What a child may have told. Of one that ran in the background nothing but how it ended: the rest is a message."""
+    """What a child may have told."""
     if not isinstance(first, OperationEnded | ChildEnded) or first.spent is None or row.submission_id != ids.outcome_id(first.operation):
         return
-    outcome, reason, result = "completed", "", None
+    outcome, reason = "completed", ""
+    response = first.parts[0] if first.parts else None
+    result = response.response if isinstance(response, ToolCallResponse) else None
     if isinstance(first, ChildEnded):
-        outcome = first.outcome
-    else:
-        response = first.parts[0] if first.parts else None
-        result = response.response if isinstance(response, ToolCallResponse) else None
-        if first.failure is not None:
-            outcome, reason = first.failure.code.removeprefix("child_"), first.failure.message
+        outcome, reason = first.outcome, first.reason
+    elif first.failure is not None:
+        outcome, reason = first.failure.code.removeprefix("child_"), first.failure.message
     yield ReportOutcome(
         operation=first.operation,
         session=ids.child_session(session_id, first.operation),

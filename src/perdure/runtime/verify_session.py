@@ -514,7 +514,7 @@ class SessionCheck:
         second = await self._entry(facts.companion(row, first))
         if isinstance(second, entries.EffectSettled) and isinstance(second.parts[0], StoredPart):
             second = msgspec.structs.replace(second, parts=await self._whole(second.parts))
-        if isinstance(first, OperationEnded | entries.EffectSettled):
+        if isinstance(first, OperationEnded | entries.EffectSettled | entries.ChildEnded):
             first = msgspec.structs.replace(first, parts=await self._whole(first.parts))
         if row.kind == commands.Interrupt.kind:
             second = await self._next(row.consumed_seq - 1, "turn_aborted", "turn_ending")

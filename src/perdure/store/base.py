@@ -417,6 +417,7 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which sessions to list: the latest change first, or, by ``created``, the latest made first.
 
     ``before`` is the (updated, no) of the last row of the page before; by ``created`` only its number counts, which never changes.
+    Sessions of agents that others called are left out unless ``children``.
     Without ``status`` deleted sessions are left out, and archived ones unless ``archived``. All ``labels`` must be there, and the title
     must hold all ``words``, whatever their case. ``since`` and ``until`` (ms) say when they changed last: ``since <= updated < until``.
     """
@@ -424,6 +425,7 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None = None
     status: tuple[SessionStatus, ...] = ()
     archived: bool = False
+    children: bool = True
     agent: str | None = None
     labels: dict[str, str] = {}
     words: tuple[str, ...] = ()

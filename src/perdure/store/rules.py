@@ -84,6 +84,7 @@ def matches(query: SessionQuery, row: SessionRow) -> bool:
         shown
         and query.owner in {None, row.owner}
         and query.agent in {None, row.agent}
+        and (query.children or row.parent_kind != "child")
         and (query.since is None or row.updated >= query.since)
         and (query.until is None or row.updated < query.until)
         and all(row.labels.get(label) == value for label, value in query.labels.items())

@@ -115,6 +115,16 @@ def test_the_example_that_searches_by_meaning_finds_what_another_session_said(tm
     assert printed.splitlines() == ["- Ann is allergic to peanuts.", "I see."]
 
 
+def test_the_example_of_a_team_runs_offline_and_calls_nobody_twice(tmp_path: Path) -> None:
+    example = (ROOT / "examples" / "team.py").read_text()
+    first = python(tmp_path, "team.py", example).splitlines()
+    assert first == [
+        "perdure (verb): to continue to exist.",
+        "name: editor, 8 messages",
+        "  name.t2.0.1: researcher, 4 messages",
+    ]
+
+
 def commands(document: str) -> list[list[str]]:
     """Every command line of ours in a document's blocks, in order."""
     lines = [line for blocks in sections(document).values() for language, text in blocks if not language for line in text.splitlines()]

@@ -170,7 +170,7 @@ class Story:
         return CompactionAccepted(kept=((2, 3),), answers=1, private=False, at=self.now())
 
     def repair_asked(self, digest: str = "repair") -> RepairPrepared:
-        return RepairPrepared(request=request(digest), fence=self.fence, at=self.now())
+        return RepairPrepared(request=request(digest), fence=self.fence, pool=self.pool, at=self.now())
 
     def repair_ends(self, *parts: Part, status: Any = "succeeded", **facts: Any) -> AttemptEnded:
         turn = self.checkpoint.turn

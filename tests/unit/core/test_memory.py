@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 import pytest
-import story
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,8 +27,7 @@ from perdure.core.memory import (
     shortened,
     told,
 )
-from perdure.core.messages import Message, Private, Text, ToolCall, ToolCallResponse
-from perdure.core.usage import Usage
+from perdure.core.messages import Message, Text, ToolCall, ToolCallResponse
 
 
 def fact(content: str, importance: int = 5, category: str = "key_fact", cycle: int = 1) -> Fact:
@@ -271,20 +269,3 @@ def test_messages_are_told_with_their_calls_and_results() -> None:
     assert second["tool_calls"] == [{"id": "c1", "name": "look", "arguments": '{"place":"x"}'}]
     assert (third["results"][0]["tool_call_id"], third["results"][0]["name"]) == ("c1", "look")
     assert "...[truncated]..." in third["results"][0]["content"]
-
-
-def test_what_an_extraction_says_is_no_answer_and_its_route_owns_nothing() -> None:
-    told = story.looking()
-    before = told.checkpoint
-    asks = ToolCall("refund", {"order": "A-1"}, id="c1")
-
-    told.do(told.memory_ends(Text(ONE), asks, Private(group="other", data=1), group="other", usage=Usage(input_tokens=9, output_tokens=1)))
-
-    now = told.checkpoint
-    assert now.turn is not None
-    assert before.turn is not None
-    owned = ("owner", "owner_group", "private", "input_tokens", "context", "epoch", "revision")
-    assert [getattr(now, name) for name in owned] == [getattr(before, name) for name in owned]
-    assert (now.turn.unplanned, now.turn.answer, now.turn.step) == ((), 0, 0)
-    assert (now.usage.calls, now.usage.total_tokens) == (1, 10)
-    assert told.phase == "model"

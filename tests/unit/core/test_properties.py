@@ -247,16 +247,8 @@ class Driver:
         if running is None or running.status != "started":
             if pick(5) == 0:
                 s.says(deliver="steer", submission="m-steer")
-                return
-            digest = ("same", "same", "another")[pick(3)]
-            if extraction is not None and extraction.status != "ended":
-                # The step's call waits for what was begun before it, or for the word that nobody looks any more.
-                forgotten = s.memory_ends(status="cancelled", attempt=0, failure=Failure(code="forgotten"))
-                s.do(s.memory_asked(digest) if pick(3) else forgotten)
-            elif extraction is None and running is None and pick(5) == 4:
-                s.do(s.memory_asked(digest))
             else:
-                s.steps(digest)
+                s.steps(("same", "same", "another")[pick(3)])
             return
         match pick(8):
             case 0:

@@ -7,6 +7,9 @@ once.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
+from ..budget import allowance
 from ..checkpoint import Operation
 from ..draft import Draft
 from ..entries import ChildEnded, DefinitionChange, OperationPlanned, OperationStarted, PassedOn
@@ -23,6 +26,8 @@ GIVEN_UP = Failure(code="timeout", message="it did not come to an end in time")
 def begin_call(draft: Draft, operation: Operation, fence: int, at: int, plan: Plan | None) -> None:
     """Start a call; one that starts nothing here is answered at once. ``plan`` is what nothing before says of it."""
     call = plan or operation.plan
+    if call.kind == "child" and (rest := allowance(draft.checkpoint, draft.turn)) is not None:
+        call = plan = replace(call, allowance=rest)
     refused = _too_many(draft, call) if call.kind == "child" else None
     if (call.kind == "handoff" or refused is not None) and draft.operation(operation.id) is None:
         draft.write(OperationPlanned(operation=operation.id, plan=call), at)
@@ -53,6 +58,8 @@ def _hand_over(draft: Draft, operation: Operation, call: Plan, at: int) -> None:
 
 def _too_many(draft: Draft, call: Plan) -> Failure | None:
     now, limits = draft.checkpoint, draft.turn.limits
+    if call.allowance is not None and 0 in (call.allowance.tokens, call.allowance.cost, call.allowance.model_calls):
+        return Failure(code="child_allowance", message=f"{NOT_EXECUTED}: nothing is left of a budget that the agent could use")
     depth = now.parent.depth if now.parent is not None else 0
     if limits.depth is not None and depth >= limits.depth:
         words = f"{NOT_EXECUTED}: agents call agents {limits.depth} levels deep at most"
@@ -76,7 +83,14 @@ def take_outcome(draft: Draft, command: Outcome) -> None:
         end_call(draft, item, command.at, "succeeded" if succeeded else "failed", command.parts, failure=failure, spent=told.spent)
         finish_batch(draft, command.at)
     elif any(item.operation == told.operation for item in draft.checkpoint.background):
-        ended = ChildEnded(operation=told.operation, outcome=told.outcome, spent=told.spent, submission=told.submission)
+        ended = ChildEnded(
+            operation=told.operation,
+            outcome=told.outcome,
+            spent=told.spent,
+            reason=told.reason,
+            parts=() if told.result is None else command.parts,
+            submission=told.submission,
+        )
         draft.write(ended, command.at)
     else:
         raise StaleRequest(f"nobody waits for what {told.session!r} came to", hint="nothing was changed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec.structs import replace
 
 from ..checkpoint import Operation
@@ -54,4 +55,4 @@ def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry
 
 
 def _keep(draft: Draft, state: MemoryState, at: int) -> None:
-    draft.write(ExtensionSet(extension=MEMORY, key=STATE, value=state.value), at)
+    draft.write(ExtensionSet(extension=MEMORY, key=STATE, value=msgspec.to_builtins(state)), at)

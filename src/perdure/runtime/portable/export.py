@@ -121,6 +121,7 @@ def _check_still(row: SessionRow) -> None:
     checkpoint = checkpoints.decode(row.checkpoint)
     turn = checkpoint.turn
     begun = turn is not None and any(item.attempt and item.status != "ended" for item in turn.operations)
+    begun = begun or bool(checkpoint.errands or checkpoint.background)
     if row.holder is not None or begun or phase(checkpoint) not in ("idle", "waiting", "archived", "halted"):
         raise SessionBusy(f"{row.session_id!r} is being worked on", hint="wait for its turn's end, interrupt it, or archive it")
 

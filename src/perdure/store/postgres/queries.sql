@@ -297,6 +297,7 @@ FROM perdure.sessions
 WHERE (updated, no) < ($11::bigint, $1::bigint) AND updated >= $2::bigint AND updated < $3::bigint
     AND ($4::text IS NULL OR owner = $4::text)
     AND ($5::text IS NULL OR agent = $5::text)
+    AND ($12::boolean OR parent_kind IS DISTINCT FROM 'child')
     AND CASE WHEN $7::text[] IS NULL THEN status <> 'deleted' AND ($6::boolean OR status <> 'archived') ELSE status = ANY ($7::text[]) END
     AND NOT EXISTS (SELECT FROM unnest($8::text[]) AS word WHERE position(word IN folded) = 0)
     AND ($9::text IS NULL OR labels @> $9::text::jsonb)
@@ -310,6 +311,7 @@ FROM perdure.sessions
 WHERE no < $1::bigint AND updated >= $2::bigint AND updated < $3::bigint
     AND ($4::text IS NULL OR owner = $4::text)
     AND ($5::text IS NULL OR agent = $5::text)
+    AND ($11::boolean OR parent_kind IS DISTINCT FROM 'child')
     AND CASE WHEN $7::text[] IS NULL THEN status <> 'deleted' AND ($6::boolean OR status <> 'archived') ELSE status = ANY ($7::text[]) END
     AND NOT EXISTS (SELECT FROM unnest($8::text[]) AS word WHERE position(word IN folded) = 0)
     AND ($9::text IS NULL OR labels @> $9::text::jsonb)

@@ -137,7 +137,10 @@ def sessions(line: Line, query: SessionQuery) -> list[SessionRow]:
         shapes.labels(query.labels) if query.labels else None,
         max(0, query.limit),
     )
-    rows = line.run("sessions_created", *values) if query.order == "created" else line.run("sessions_updated", *values, updated)
+    if query.order == "created":
+        rows = line.run("sessions_created", *values, query.children)
+    else:
+        rows = line.run("sessions_updated", *values, updated, query.children)
     return [shapes.listed(row) for row in rows]
 
 

@@ -313,6 +313,7 @@ SELECT no FROM sessions
 WHERE (updated, no) < (:updated, :no) AND updated >= :since AND updated < :until
     AND (:owner IS NULL OR owner = :owner)
     AND (:agent IS NULL OR agent = :agent)
+    AND (:children OR parent_kind IS NOT 'child')
     AND iif(:statuses IS NULL, status <> 'deleted' AND (:archived OR status <> 'archived'), status IN (SELECT value FROM json_each(:statuses)))
     AND (:words IS NULL OR holds_words(CAST(title AS BLOB), :words))
     AND (:labels IS NULL OR holds_labels(CAST(labels AS BLOB), :labels))
@@ -324,6 +325,7 @@ SELECT no FROM sessions
 WHERE no < :no AND +updated >= :since AND +updated < :until
     AND (:owner IS NULL OR owner = :owner)
     AND (:agent IS NULL OR agent = :agent)
+    AND (:children OR parent_kind IS NOT 'child')
     AND iif(:statuses IS NULL, status <> 'deleted' AND (:archived OR status <> 'archived'), status IN (SELECT value FROM json_each(:statuses)))
     AND (:words IS NULL OR holds_words(CAST(title AS BLOB), :words))
     AND (:labels IS NULL OR holds_labels(CAST(labels AS BLOB), :labels))

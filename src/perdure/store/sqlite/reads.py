@@ -167,6 +167,7 @@ class Reader:
             "owner": query.owner,
             "agent": query.agent,
             "archived": query.archived,
+            "children": query.children,
             "statuses": rows.names(query.status) if query.status else None,
             "words": rows.names([word.casefold() for word in query.words]) if query.words else None,
             "labels": rows.labels(query.labels) if query.labels else None,

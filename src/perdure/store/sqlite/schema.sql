@@ -41,7 +41,7 @@ CREATE TABLE sessions (
 );
 
 -- One index serves every list: its order is the list's, and its other columns filter before a row is read.
-CREATE INDEX sessions_listed ON sessions (updated, owner, status, agent);
+CREATE INDEX sessions_listed ON sessions (updated, owner, status, agent, parent_kind);
 CREATE INDEX sessions_due ON sessions (wake_at) WHERE holder IS NULL AND wake_at IS NOT NULL;
 CREATE INDEX sessions_held ON sessions (holder) WHERE holder IS NOT NULL;
 CREATE INDEX sessions_tree ON sessions (root);

@@ -44,7 +44,7 @@ CREATE TABLE perdure.sessions (
     checkpoint bytea NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
 
-CREATE INDEX sessions_listed ON perdure.sessions (updated, no, owner, status, agent);
+CREATE INDEX sessions_listed ON perdure.sessions (updated, no, owner, status, agent, parent_kind);
 CREATE INDEX sessions_owned ON perdure.sessions (owner, updated, no);
 CREATE INDEX sessions_due ON perdure.sessions (wake_at) WHERE holder IS NULL AND wake_at IS NOT NULL;
 CREATE INDEX sessions_held ON perdure.sessions (holder) WHERE holder IS NOT NULL;

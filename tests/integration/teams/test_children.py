@@ -1,0 +1,446 @@
+"""An agent as a tool of another one: a session of its own, begun once, heard once, stopped with its caller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from perdure import (
+    Agent,
+    ChildAsked,
+    FunctionModel,
+    Identity,
+    InvalidAgent,
+    Limits,
+    ModelRequest,
+    Reply,
+    ScriptedModel,
+    SessionNotFound,
+    StaleRequest,
+    ToolCall,
+    ToolCallResponse,
+    ToolContext,
+    UnknownAgent,
+    Usage,
+    tool,
+)
+from perdure.core.commands import ReportOutcome
+from perdure.core.entries import ChildEnded, OperationEnded, SubmissionRefused
+from perdure.core.usage import Totals
+from perdure.runtime import tokens
+
+from .conftest import Stage
+
+USAGE = Usage(input_tokens=100, output_tokens=7)
+
+
+def call(name: str, **arguments: Any) -> ToolCall:
+    return ToolCall(name=name, arguments=arguments)
+
+
+def asks(*calls: ToolCall) -> Reply:
+    return Reply("", tool_calls=calls, usage=USAGE)
+
+
+def says(text: str) -> Reply:
+    return Reply(text, usage=USAGE)
+
+
+def playing(*steps: Any) -> ScriptedModel:
+    return ScriptedModel([*steps])
+
+
+@tool(effect="external")
+async def pay(ctx: ToolContext, cents: int) -> str:
+    """Pay."""
+    return f"paid {cents} for {ctx.owner or 'nobody'}"
+
+
+def clerk(*steps: Any, **options: Any) -> Agent:
+    return Agent("clerk", model=playing(*(steps or (says("The clerk says so."),))), **options)
+
+
+def lead(child: Agent, *, after: Any = None, **options: Any) -> Agent:
+    of_tool = {name: options.pop(name) for name in ("background", "timeout", "guard") if name in options}
+    model = playing(asks(call("clerk", task="Do it.")), after or says("Done."))
+    return Agent("lead", model=model, tools=[child.as_tool(**of_tool)], **options)
+
+
+async def responses(runtime: Any, session: str = "s") -> list[Any]:
+    history = await runtime.sessions.history(session)
+    return [part.response for message in history for part in message.parts if isinstance(part, ToolCallResponse)]
+
+
+async def eventually(condition: Callable[[], Any], clock: Any, every: int = 1) -> Any:
+    """Until it is so; each look takes a moment of the stage's time (ms)."""
+    for _ in range(2_000):
+        found = condition()
+        found = await found if asyncio.iscoroutine(found) else found
+        if found:
+            return found
+        await clock.sleep_until(clock.now() + every)
+    raise AssertionError("it never came to that")
+
+
+async def test_the_childs_last_answer_is_the_calls_result_and_what_it_used_is_counted_once(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        result = await runtime.run(lead(clerk()), "Please.", session="s", submission="m")
+
+        assert (result.output, result.usage.calls, result.usage.total_tokens) == ("Done.", 3, 321)
+        assert await responses(runtime) == ["The clerk says so."]
+        assert (await runtime.sessions.checkpoint("s")).usage.calls == 3
+        [task] = (await runtime.sessions.history("s.t2.0.1"))[:1]
+        assert (task.text, task.author, task.source and task.source.kind) == ("Do it.", "lead", "parent")
+
+
+async def test_the_child_belongs_to_whom_the_caller_belongs_and_knows_what_is_noted(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        child = clerk(asks(call("pay", cents=5)), says("Paid."), tools=[pay])
+        identity = Identity(owner="acme", user="ann")
+        await runtime.run(lead(child), "Please.", session="s", submission="m", identity=identity, metadata={"plan": "gold"})
+
+        info = await runtime.sessions.info("s.t2.0.1")
+        assert (info.identity, info.owner, info.metadata, info.parent, info.parent_kind) == (
+            identity,
+            "acme",
+            {"plan": "gold"},
+            "s",
+            "child",
+        )
+        assert await responses(runtime, "s.t2.0.1") == ["paid 5 for acme"]
+        with pytest.raises(SessionNotFound):
+            await runtime.sessions.owned_by("eve").info("s.t2.0.1")
+
+
+async def test_a_parent_that_waits_for_a_person_behind_its_child_is_held_by_nobody_and_woken_by_nothing_else(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        child = clerk(asks(call("pay", cents=5)), says("Paid."), tools=[pay], approve=["pay"])
+        running = asyncio.ensure_future(runtime.run(lead(child), "Please.", session="s", submission="m"))
+        [request] = await eventually(lambda: _asked(runtime), stage.clock)
+
+        for session in ("s", "s.t2.0.1"):
+            info = await runtime.sessions.info(session)
+            assert (info.status, info.holder, info.wake_at) == ("waiting", None, None)
+        assert (request.session_id, request.name, request.arguments) == ("s.t2.0.1", "pay", {"cents": 5})
+        assert await runtime.sessions.requests("s") == []
+        # Answered at the session that called.
+        await runtime.sessions.approve("s", request.request_id)
+        assert (await running).output == "Done."
+
+
+async def _asked(runtime: Any) -> Any:
+    try:
+        return await runtime.sessions.requests("s", children=True)
+    except SessionNotFound:
+        return []
+
+
+async def test_who_watches_the_caller_hears_that_a_child_asks(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        child = clerk(asks(call("pay", cents=5)), says("Paid."), tools=[pay], approve=["pay"])
+        async with runtime.session("s", lead(child)) as handle:
+            await handle.send("Please.", submission="m")
+            async for event in handle.events():
+                if isinstance(event, ChildAsked):
+                    assert (event.session_id, event.agent) == ("s.t2.0.1", "clerk")
+                    await runtime.sessions.deny(event.session_id, event.request_id)
+                if getattr(event, "kind", "") == "turn_completed":
+                    break
+
+
+async def test_an_answer_to_a_request_that_nobody_asks_is_stale_whatever_the_children_ask(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        await runtime.run(lead(clerk()), "Please.", session="s", submission="m")
+
+        with pytest.raises(StaleRequest):
+            await runtime.sessions.approve("s", "0123456789abcdef")
+
+
+async def test_one_slot_is_enough_for_three_levels(stage: Stage) -> None:
+    async with stage.process(capacity=1) as runtime:
+        boss = Agent("boss", model=playing(asks(call("lead", task="Go.")), says("All done.")), tools=[lead(clerk()).as_tool()])
+
+        assert (await runtime.run(boss, "Please.", session="s", submission="m")).output == "All done."
+
+
+async def test_running_it_again_after_it_ended_calls_nobody(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        first = await runtime.run(lead(clerk()), "Please.", session="s", submission="m")
+    async with stage.process() as runtime:
+        silent = lead(clerk().replace(model=playing())).replace(model=playing())
+        assert await runtime.run(silent, "Please.", session="s", submission="m") == first
+
+
+async def test_a_list_shows_callers_and_on_request_whom_they_called(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        await runtime.run(lead(clerk()), "Please.", session="s", submission="m")
+
+        assert [info.session_id for info in await runtime.sessions.list()] == ["s"]
+        assert {info.session_id for info in await runtime.sessions.list(children=True)} == {"s", "s.t2.0.1"}
+        assert [(branch.session_id, branch.parent_kind, branch.agent, branch.depth) for branch in await runtime.sessions.tree("s")] == [
+            ("s", None, "lead", 0),
+            ("s.t2.0.1", "child", "clerk", 1),
+        ]
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_a_child_that_fails_is_told_as_an_error_and_the_turn_goes_on(stage: Stage, background: bool) -> None:
+    def broken(request: ModelRequest) -> Reply:
+        raise ValueError("no such thing")
+
+    async with stage.process() as runtime:
+        agent = lead(clerk(broken), background=background, after=says("It can't be done."))
+        agent = agent.replace(model=playing(asks(call("clerk", task="Do it.")), says("It is under way."), says("It can't be done.")))
+        async with runtime.session("s", agent) as handle:
+            await handle.send("Please.", submission="m")
+            await eventually(lambda: runtime.sessions.result("s", "m"), stage.clock)
+            told = await eventually(lambda: _told_of_failure(runtime), stage.clock)
+        assert "did not come to an end: failed" in told
+        assert "what it did so far stays done" in told
+
+
+async def _told_of_failure(runtime: Any) -> str:
+    history = await runtime.sessions.history("s")
+    texts = [message.text for message in history if message.source is not None]
+    texts += [str(item) for item in await responses(runtime)]
+    return next((text for text in texts if "did not come" in text), "")
+
+
+async def test_a_call_beyond_a_limit_is_answered_with_an_error_that_the_model_reads(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        for name, limits, words in (
+            ("number", Limits(children=0), "a turn calls 0 agents at most"),
+            ("depth", Limits(depth=0), "0 levels deep at most"),
+        ):
+            result = await runtime.run(lead(clerk(), limits=limits), "Please.", session=name, submission="m")
+            assert result.output == "Done."
+            assert words in (await responses(runtime, name))[0]
+            assert await runtime.sessions.tree(name) != []
+            assert len(await runtime.sessions.tree(name)) == 1
+
+
+async def test_agents_call_agents_four_levels_deep_and_no_deeper(stage: Stage) -> None:
+    deepest = Agent("a5", model=playing(says("too deep")))
+    for level in (4, 3, 2, 1, 0):
+        deepest = Agent(f"a{level}", model=playing(asks(call(deepest.name, task="go")), says(f"level {level}")), tools=[deepest.as_tool()])
+    async with stage.process() as runtime:
+        await runtime.run(deepest, "Go.", session="s", submission="m")
+
+        tree = await runtime.sessions.tree("s")
+        assert [branch.agent for branch in tree] == ["a0", "a1", "a2", "a3", "a4"]
+        assert "4 levels deep at most" in (await responses(runtime, tree[-1].session_id))[0]
+
+
+async def test_a_child_that_never_ends_is_given_up_and_stopped(stage: Stage) -> None:
+    async def never(request: ModelRequest) -> Reply:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with stage.process() as runtime:
+        child = clerk().replace(model=FunctionModel(never))
+        result = await runtime.run(lead(child, timeout=60.0), "Please.", session="s", submission="m")
+
+        assert result.output == "Done."
+        assert "it did not come to an end in time" in (await responses(runtime))[0]
+        await eventually(lambda: _ended(runtime), stage.clock)
+        assert [entry.kind for entry in await runtime.sessions.entries("s.t2.0.1") if entry.kind.startswith("turn_")][-1] == "turn_aborted"
+
+
+async def _ended(runtime: Any) -> bool:
+    child, parent = await runtime.sessions.checkpoint("s.t2.0.1"), await runtime.sessions.checkpoint("s")
+    return child.turn is None and not child.errands and not parent.background
+
+
+async def test_what_a_child_spends_that_was_stopped_is_counted_all_the_same(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        child = clerk(asks(call("pay", cents=5)), tools=[pay], approve=["pay"])
+        async with runtime.session("s", lead(child)) as handle:
+            await handle.send("Please.", submission="m")
+            await eventually(lambda: _asked(runtime), stage.clock)
+            await handle.interrupt()
+            await eventually(lambda: _ended(runtime), stage.clock)
+
+        assert (await runtime.sessions.checkpoint("s")).usage.calls == 2
+        [ended] = [entry for entry in await runtime.sessions.entries("s") if isinstance(entry, ChildEnded)]
+        assert (ended.operation, ended.outcome, ended.spent.calls) == ("t2.0.1", "aborted", 1)
+
+
+async def test_a_parent_that_is_deleted_takes_its_child_with_it(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        child = clerk(asks(call("pay", cents=5)), tools=[pay], approve=["pay"])
+        running = asyncio.ensure_future(runtime.run(lead(child), "Please.", session="s", submission="m"))
+        [request] = await eventually(lambda: _asked(runtime), stage.clock)
+
+        await runtime.sessions.delete("s")
+
+        for session in ("s", "s.t2.0.1"):
+            with pytest.raises(SessionNotFound):
+                await runtime.sessions.info(session)
+        with pytest.raises(SessionNotFound):
+            await running
+        with pytest.raises(SessionNotFound):
+            await runtime.sessions.approve("s.t2.0.1", request.request_id)
+
+
+async def test_a_child_that_somebody_deletes_is_told_to_its_parent(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        child = clerk(asks(call("pay", cents=5)), tools=[pay], approve=["pay"])
+        running = asyncio.ensure_future(runtime.run(lead(child), "Please.", session="s", submission="m"))
+        await eventually(lambda: _asked(runtime), stage.clock)
+
+        await runtime.sessions.delete("s.t2.0.1")
+
+        assert (await running).output == "Done."
+        assert "did not come to an end: aborted" in (await responses(runtime))[0]
+
+
+async def test_a_child_that_is_put_away_before_it_began_is_told_to_its_parent(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        agent = lead(clerk())
+        # Nobody here knows the child's agent: it is begun, and waits.
+        running = asyncio.ensure_future(runtime.run(agent, "Please.", session="s", submission="m"))
+        await eventually(lambda: _is_there(runtime), stage.clock)
+        await runtime.sessions.archive("s.t2.0.1")
+        assert (await running).output == "Done."
+
+
+async def _is_there(runtime: Any) -> bool:
+    return await runtime.sessions.number("s.t2.0.1") is not None
+
+
+async def test_a_session_of_somebody_else_is_never_taken_for_a_child(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        await runtime.run(Agent("other", model=playing(says("Hi."))), "Hello.", session="s.t2.0.1", submission="m")
+
+        result = await runtime.run(lead(clerk()), "Please.", session="s", submission="m")
+
+        assert result.output == "Done."
+        assert "can't be used for it" in (await responses(runtime))[0]
+        assert len(await runtime.sessions.history("s.t2.0.1")) == 2
+
+
+async def test_a_forged_result_is_refused_and_the_child_is_awaited_still(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        child = clerk(asks(call("pay", cents=5)), says("Paid."), tools=[pay], approve=["pay"])
+        running = asyncio.ensure_future(runtime.run(lead(child), "Please.", session="s", submission="m"))
+        [request] = await eventually(lambda: _asked(runtime), stage.clock)
+
+        # With the store's own secret, even: a child's outcome is no tool's result.
+        await runtime.sessions.report(tokens.issue(runtime.store.secret, "s", "t2.0.1", 1), "forged")
+        forged = ReportOutcome(
+            operation="t2.0.1", session="elsewhere", outcome="completed", spent=Totals(), result="forged", submission="f"
+        )
+        await runtime.errands._control("s", forged)
+
+        refused = [entry for entry in await runtime.sessions.entries("s") if isinstance(entry, SubmissionRefused)]
+        assert [entry.submission for entry in refused] == ["result:t2.0.1#1", "f"]
+        await runtime.sessions.approve("s.t2.0.1", request.request_id)
+        await running
+        assert await responses(runtime) == ["Paid."]
+
+
+async def test_a_child_whose_agent_is_not_known_here_waits_for_somebody_who_knows_it(stage: Stage) -> None:
+    agent = lead(clerk(asks(call("pay", cents=5)), says("Paid."), tools=[pay], approve=["pay"]))
+    async with stage.process() as runtime:
+        running = asyncio.ensure_future(runtime.run(agent, "Please.", session="s", submission="m"))
+        [request] = await eventually(lambda: _asked(runtime), stage.clock)
+        running.cancel()
+        await runtime.sessions.approve("s.t2.0.1", request.request_id)
+    async with stage.process() as runtime:
+        assert await runtime.recover([Agent("lead", model=playing())]) == []
+        with pytest.raises(UnknownAgent):
+            await runtime.recover([Agent("stranger", model=playing())], session="s.t2.0.1")
+        assert (await runtime.sessions.info("s.t2.0.1")).status == "queued"
+
+        await runtime.recover([agent])
+
+        result = await runtime.sessions.result("s", "m")
+        assert result is not None
+        assert result.output == "Done."
+
+
+async def test_a_branch_has_no_children_of_its_own_and_is_asked_before_it_calls_again(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        child = clerk(asks(call("pay", cents=5)), says("Paid."), tools=[pay])
+        agent = lead(child)
+        await runtime.run(agent, "Please.", session="s", submission="m")
+        fork = await runtime.sessions.fork("s", at=1, session_id="f")
+        assert fork.effects == 1
+        assert [(effect.name, effect.session_id) for effect in await runtime.sessions.effects("f")] == [("clerk", "s")]
+
+        running = asyncio.ensure_future(runtime.run(agent, "Again.", session="f", submission="m2"))
+        [request] = await eventually(lambda: runtime.sessions.requests("f"), stage.clock)
+        assert (request.name, request.entry.match and request.entry.match.beyond) == ("clerk", True)
+        await runtime.sessions.approve("f", request.request_id)
+        await running
+        called = [branch.session_id for branch in await runtime.sessions.tree("s") if branch.parent_kind == "child"]
+        assert len(called) == 2
+        assert called[1].startswith("f.")
+
+
+async def test_a_child_that_can_do_nothing_is_no_effect(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        await runtime.run(lead(clerk()), "Please.", session="s", submission="m")
+
+        assert (await runtime.sessions.fork("s", at=1, session_id="f")).effects == 0
+
+
+async def test_a_report_from_the_background_is_an_agents_word_and_begins_a_turn(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        agent = lead(clerk(), background=True)
+        agent = agent.replace(model=playing(asks(call("clerk", task="Do it.")), says("It is under way."), says("It is done.")))
+        async with runtime.session("s", agent) as handle:
+            await handle.send("Please.", submission="m")
+            result = await eventually(lambda: runtime.sessions.result("s", "report:t2.0.1"), stage.clock)
+            await eventually(lambda: _ended(runtime), stage.clock)
+
+        assert result.output == "It is done."
+        report = (await runtime.sessions.history("s"))[4]
+        assert (report.role, report.author, report.source and report.source.kind) == ("user", "clerk", "agent")
+        assert report.text.endswith("The clerk says so.")
+        assert (await runtime.sessions.checkpoint("s")).usage.calls == 4
+
+
+@pytest.mark.spec("S0-273")
+async def test_a_child_counts_from_zero_and_may_use_what_its_caller_has_left(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        child = clerk(asks(call("pay", cents=1)), asks(call("pay", cents=2)), says("Paid."), tools=[pay], limits=Limits(model_calls=3))
+        result = await runtime.run(lead(child), "Please.", session="s", submission="m")
+        # Three calls of its own are allowed to it, whatever was used before.
+        assert (result.output, await responses(runtime)) == ("Done.", ["Paid."])
+
+        child = child.replace(limits=Limits())
+        result = await runtime.run(lead(child, limits=Limits(tokens=250)), "Please.", session="t", submission="m")
+
+        # 107 are used, so that 143 are left to the child: after two calls it has used them up, and so has its caller.
+        assert (result.status, result.usage.total_tokens) == ("limited", 107 + 2 * 107)
+        [ended] = [entry for entry in await runtime.sessions.entries("t.t2.0.1") if entry.kind == "turn_limited"]
+        assert ended.reason == "limit reached: tokens of this run"  # type: ignore[attr-defined]
+
+
+async def test_nobody_is_called_for_whom_nothing_is_left(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        result = await runtime.run(lead(clerk(), limits=Limits(model_calls=1)), "Please.", session="s", submission="m")
+
+        assert result.status == "limited"
+        assert "nothing is left of a budget" in (await responses(runtime))[0]
+        assert await runtime.sessions.number("s.t2.0.1") is None
+
+
+async def test_two_agents_of_one_name_are_refused_where_they_are_declared() -> None:
+    one, other = clerk(), clerk()
+    with pytest.raises(InvalidAgent, match="two agents"):
+        Agent("lead", tools=[one.as_tool(), other.as_tool(name="other")])
+    assert set(lead(one).team) == {"lead", "clerk"}
+
+
+async def test_the_receipt_says_what_the_child_spent(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        await runtime.run(lead(clerk()), "Please.", session="s", submission="m")
+
+        receipts = [entry for entry in await runtime.sessions.entries("s") if isinstance(entry, OperationEnded)]
+        assert [entry.spent.calls if entry.spent else None for entry in receipts] == [None, 1, None]
+        assert [call.operation for call in await runtime.sessions.model_calls("s")] == ["t2.0.0", "t2.1.0"]
