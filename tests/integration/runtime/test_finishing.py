@@ -197,7 +197,7 @@ async def test_the_user_is_asked_and_what_they_say_from_another_process_is_a_mes
         for nothing in ("", "  ", None, 5):
             with pytest.raises(UsageError):
                 await elsewhere.sessions.reply("s", request.request_id, nothing)  # type: ignore[arg-type]
-        await elsewhere.sessions.send("s", "and then the door", deliver="queue")
+        queued = await elsewhere.sessions.send("s", "and then the door", deliver="queue")
         assert (await elsewhere.sessions.info("s")).status == "waiting", "a message is no answer"
         await elsewhere.sessions.withdraw("s", queued.id)
         sent = await elsewhere.sessions.reply("s", request.request_id, "The blue one.", submission="r1", actor="ann")

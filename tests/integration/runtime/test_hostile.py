@@ -338,7 +338,6 @@ def working(arguments: Any) -> tuple[Work, asyncio.Event]:
         keep=lambda _: None,
         late=lambda *_: None,
         archived=cast("Any", None),
-        prices=lambda _: None,
     )
     return work, woken
 
