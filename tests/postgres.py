@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import atexit
 import os
 import secrets
 import tempfile
@@ -14,8 +14,11 @@ from typing import Any
 import psycopg
 
 from perdure.store.postgres.address import parse
+from perdure.store.postgres.sql import sql_for
 
 __all__ = ["Server", "server"]
+
+TABLES = sorted(name for name in sql_for("perdure").tables if name != "meta")
 
 SETTINGS = ("fsync = off", "autovacuum = off")
 """Of the server that is started here: nobody pulls its plug, and what it counts should be ours."""
@@ -28,6 +31,8 @@ class Server:
         self.url = url
         self._listen = listen
         self._schemas: set[str] = set()
+        self._lent: dict[Path, str] = {}
+        self._free: list[str] = []
 
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """One statement, behind everybody's back."""
@@ -35,11 +40,17 @@ class Server:
             cursor = connection.execute(statement.encode(), values or None)
             return cursor.fetchall() if cursor.description is not None else []
 
-    def schema(self, place: Path | None = None) -> str:
-        """A new name; the same for the same place. `clear` drops it."""
-        name = f"t_{secrets.token_hex(6)}" if place is None else f"t_{hashlib.sha256(str(place).encode()).hexdigest()[:12]}"
+    def schema(self) -> str:
+        """A new name; `clear` drops what was made there."""
+        name = f"t_{secrets.token_hex(6)}"
         self._schemas.add(name)
         return name
+
+    def lent(self, place: Path) -> str:
+        """A schema for a test that leaves its tables whole, the same for the same place; `clear` empties it for the next one."""
+        if place not in self._lent:
+            self._lent[place] = self._free.pop() if self._free else f"t_{secrets.token_hex(6)}"
+        return self._lent[place]
 
     def store(self, schema: str, **options: str) -> str:
         """The address of a store in a schema, which is also where the statements of whoever shares its transactions find their tables."""
@@ -48,10 +59,25 @@ class Server:
         return self.url + more if "?" in self.url else self.url + "?" + more[1:]
 
     def clear(self) -> None:
-        """Drop what was made here."""
-        for schema in sorted(self._schemas):
-            self.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
+        """Drop or empty what was used."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            for schema in sorted(self._schemas):
+                connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
+            for schema in self._lent.values():
+                # Only a test that made the tables needs them emptied.
+                (made,) = connection.execute(f"SELECT to_regclass('{schema}.runners') IS NOT NULL".encode()).fetchone() or (False,)
+                if made:
+                    tables = ", ".join(f'"{schema}".{name}' for name in TABLES)
+                    connection.execute(f'DROP TABLE IF EXISTS "{schema}".seats; TRUNCATE {tables} RESTART IDENTITY'.encode())
+                self._free.append(schema)
         self._schemas.clear()
+        self._lent.clear()
+
+    def forget(self) -> None:
+        """Drop what was lent, too."""
+        self._schemas.update(self._free)
+        self._free.clear()
+        self.clear()
 
 
 @cache
@@ -61,7 +87,9 @@ def server() -> Server:
     if given:
         # What is perdure's own in it goes with every store; the rest is what anybody connects with.
         address = parse(given)
-        return Server(address.conninfo, listen="yes" if address.listen else "no")
+        known = Server(address.conninfo, listen="yes" if address.listen else "no")
+        atexit.register(known.forget)
+        return known
     return start(os.environ.get("PYTEST_XDIST_TESTRUNUID") or secrets.token_hex(8))
 
 

@@ -70,7 +70,7 @@ class Place:
             return self._memory.peer()
         if self.kind == "postgres":
             here = server()
-            return PostgresStore(here.store(here.schema(self.path)), clock=self.clock.now)
+            return PostgresStore(here.store(here.lent(self.path)), clock=self.clock.now)
         return SQLiteStore(self.path, clock=self.clock.now, poll=0.2)
 
     @asynccontextmanager

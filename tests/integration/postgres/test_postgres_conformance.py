@@ -16,7 +16,6 @@ from perdure.store.conformance.consumers import Consumers
 from perdure.store.conformance.content import Content
 from perdure.store.conformance.holding import Holding
 from perdure.store.conformance.keeping import Keeping
-from perdure.store.conformance.submissions import Submissions
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.address import parse
 from perdure.store.postgres.line import Line, connect
@@ -28,7 +27,7 @@ PARTITIONED = Path(__file__).with_name("partitioned.sql")
 class PostgresPlace:
     def __init__(self, server: Server, *, partitioned: bool = False, **options: str) -> None:
         self.clock = ManualClock()
-        schema = server.schema()
+        schema = server.schema() if partitioned else server.lent(Path("conformance"))
         self._url = server.store(schema, **options)
         self.conninfo = parse(self._url).conninfo
         if partitioned:
@@ -65,7 +64,7 @@ class TestPartitions(Commits, Content, Consumers, Keeping):
         return PostgresPlace(postgres, partitioned=True)
 
 
-class TestAnotherBackendEachTime(Commits, Submissions, Holding):
+class TestAnotherBackendEachTime(Commits, Holding):
     """As behind a pooler in transaction mode: no transaction runs on the connection of the one before."""
 
     @pytest.fixture

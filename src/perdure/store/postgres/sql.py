@@ -31,6 +31,7 @@ class Sql(NamedTuple):
     queries: dict[str, bytes]
     versions: tuple[Version, ...]
     objects: frozenset[str]
+    tables: frozenset[str]
 
 
 @cache
@@ -54,6 +55,7 @@ def sql_for(schema: str) -> Sql:
         versions=tuple(Version(number, named(text)) for number, text in sorted(texts.items())),
         objects=frozenset(re.findall(r"^CREATE (?:TABLE|TYPE) perdure\.(\w+)", made, re.MULTILINE))
         | {f"{found}()" for found in re.findall(r"^CREATE FUNCTION perdure\.(\w+)", made, re.MULTILINE)},
+        tables=frozenset(re.findall(r"^CREATE TABLE perdure\.(\w+)", made, re.MULTILINE)),
     )
 
 
