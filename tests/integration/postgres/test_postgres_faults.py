@@ -456,13 +456,19 @@ async def test_a_listener_whose_connection_is_cut_hears_again(postgres: Server) 
                     break
 
 
-async def test_rows_of_a_deleted_session_are_in_no_page_after_a_vacuum(postgres: Server) -> None:
+async def test_a_vacuum_waits_for_those_who_may_still_see_what_was_deleted_and_leaves_nothing_of_it(postgres: Server) -> None:
     schema = postgres.schema()
     async with opened(postgres, schema) as store:
         no = await create(store, body=b"swordfish" * 9)
         await store.commit(step(no, entries=facts(2, 200), checkpoint=b"c"))
-        ((before,),) = postgres.execute(f"SELECT pg_total_relation_size('\"{schema}\".journal')")
-        await store.delete(no)
-        await store.vacuum()
-        ((after,),) = postgres.execute(f"SELECT pg_total_relation_size('\"{schema}\".journal')")
+        size = f"SELECT pg_total_relation_size('\"{schema}\".journal')"
+        ((before,),) = postgres.execute(size)
+        with psycopg.connect(postgres.url) as reader:
+            reader.execute(f'SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM "{schema}".journal'.encode())
+            await store.delete(no)
+            vacuum = asyncio.create_task(store.vacuum())
+            await asyncio.sleep(0.2)
+            assert not vacuum.done()
+        await vacuum
+        ((after,),) = postgres.execute(size)
         assert after < before / 2

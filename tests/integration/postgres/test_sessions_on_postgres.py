@@ -1,5 +1,7 @@
-"""What sessions promise, they promise on PostgreSQL too: the tests of the catalogue and of sessions that are stopped and taken up again, on this store. Those that look into a file stay where they are, and so do those that count on a file's speed: a steer or an interrupt
-that is sent in the moment in which a model answers is seen before that answer there, and not always here.
+"""What sessions promise, they promise on PostgreSQL too: the tests of the catalogue, and of sessions that are stopped and taken up again.
+
+Those that look into a file stay where they are, and so do those that count on a file's speed: a steer or an interrupt that is sent in the
+moment in which a model answers is seen before that answer there, and not always here.
 """
 
 from __future__ import annotations

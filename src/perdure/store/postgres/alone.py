@@ -5,6 +5,7 @@ All but `vacuum` may run again after their answer was lost: the store knows what
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -64,6 +65,9 @@ T = TypeVar("T")
 
 FORGOTTEN_AFTER = 24 * 3600 * 1000
 """How long a dead runner's row stays to be seen (ms)."""
+
+VACUUM_PAUSE = 0.05
+"""How often a vacuum looks whether those have ended who may still see what was deleted (seconds)."""
 
 CHUNK = 500
 """How many rows of a session that is taken over go at once."""
@@ -325,8 +329,15 @@ def delete(line: Line, no: int, keep: int, receipts: Sequence[int], erased: Sequ
 
 
 def vacuum(line: Line, timeout: float) -> None:
+    end = time.monotonic() + timeout
     try:
-        line.run("vacuum", timeout=timeout)
+        # What an open transaction may still see would be written anew, too.
+        ((mark,),) = line.run("mark")
+        while line.run("older", mark) != [(False,)]:
+            if time.monotonic() > end:
+                raise StoreBroken("somebody kept a transaction open all the time", hint="try again when less is going on")
+            time.sleep(VACUUM_PAUSE)
+        line.run("vacuum", timeout=max(1.0, end - time.monotonic()))
     except Lost as error:
         raise StoreBroken(f"the tables were not all written anew: {error}", hint="try again when less is going on") from error
 

@@ -98,6 +98,18 @@ SELECT NOT EXISTS (SELECT FROM perdure.cursors WHERE consumer = $1::text);
 -- Destroy a session's content.
 SELECT perdure.bury($1::bigint, $2::bigint, $3::bigint[], $4::text[]);
 
+-- name: mark
+-- A transaction that is younger than all that was committed before.
+SELECT pg_current_xact_id()::xid::text;
+
+-- name: older
+-- Whether anybody in this database may still see what was there before that one.
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+        AND greatest(age(backend_xmin), age(backend_xid)) > age($1::text::xid)
+);
+
 -- name: vacuum
 -- Write the tables anew, without what was deleted.
 VACUUM (FULL) perdure.sessions, perdure.journal, perdure.inbox, perdure.effects, perdure.blobs, perdure.cursors, perdure.runners,
