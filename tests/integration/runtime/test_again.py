@@ -32,7 +32,9 @@ from perdure import (
     ask_user,
     tool,
 )
+from perdure.core import entries
 from perdure.core.errors import ImportRefused, StoreCorrupt
+from perdure.core.journal import GENESIS, seal
 from perdure.runtime.replay import replay
 from perdure.testing import Incident, from_session
 
@@ -163,6 +165,25 @@ async def test_a_request_whose_content_was_changed_is_not_verified(tmp_path: Pat
         except StoreCorrupt as error:
             problems = (str(error),)
         assert problems
+
+
+async def test_a_message_that_was_changed_is_named_even_if_the_chain_was_forged_too(tmp_path: Path) -> None:
+    url = str(tmp_path / "agents.db")
+    async with perdure.open(url) as runtime:
+        await runtime.run(Agent("a", model=ScriptedModel(["Hi."])), "Hello.", session="s")
+    with sqlite3.connect(url) as connection:
+        chain = GENESIS
+        rows = connection.execute("SELECT seq, number, kind, at, salt, body FROM journal ORDER BY seq").fetchall()
+        for seq, number, kind, at, salt, body in rows:
+            entry = entries.decode(kind, body.replace(b"Hello.", b"Jello."), seq=seq, number=number, at=at)
+            sealed = seal(entry, chain=chain, session_id="s", salt=salt)
+            chain = sealed.chain
+            columns = (sealed.body, sealed.body_digest, chain, seq)
+            connection.execute("UPDATE journal SET body = ?, body_digest = ?, chain = ? WHERE seq = ?", columns)
+    async with perdure.open(url) as runtime:
+        asked = await runtime.sessions.request("s", "t2.0")
+    assert asked.problems == ("message 0 (entry 3) is not what its digest says",)
+    assert not asked.verified
 
 
 @pytest.mark.parametrize("step", ["", "t2", "2.0", "t2.9", "t999.0", "t2.0.7", "t2.0#9", "t0.0", None])

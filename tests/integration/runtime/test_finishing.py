@@ -86,6 +86,7 @@ async def test_where_a_call_finishes_an_answer_gets_one_note_and_the_turn_goes_o
     assert await find_problems(runtime.store, "s") == []
 
 
+@pytest.mark.spec("S0-295")
 async def test_an_answer_that_ends_nothing_is_bounded_by_the_limits(runtime: Runtime) -> None:
     agent = Agent("a", model=FunctionModel(lambda request: "done, I think"), finish="tool", limits=Limits(steps=3))
     result = await runtime.run(agent, "?", session="s")

@@ -36,6 +36,7 @@ from perdure import (
 )
 from perdure.core.errors import ProviderRefused, ProviderUnavailable
 from perdure.core.records import MODEL_KINDS
+from perdure.testing import VirtualClock
 from perdure.testing.checks import find_problems
 
 SPENT = Usage(input_tokens=10, output_tokens=5)
@@ -257,6 +258,30 @@ async def test_a_correction_whose_provider_fails_is_tried_again_and_then_by_anot
     await verified(runtime, "s")
 
 
+async def test_what_was_found_wrong_is_what_a_correction_that_is_tried_again_is_told(tmp_path: Path) -> None:
+    """A validator may find other words the second time; the request that failed is asked again, and the validator isn't."""
+    asked: list[ModelRequest] = []
+    found: list[int] = []
+
+    def answer(request: ModelRequest) -> Reply:
+        asked.append(request)
+        if request.purpose == "repair" and len(asked) == 2:
+            raise ProviderUnavailable("busy", retry_after=5.0)
+        return says("fine" if request.purpose == "repair" else "bad")
+
+    def picky(output: str) -> str | None:
+        found.append(len(found))
+        return f"complaint {len(found)}" if output == "bad" else None
+
+    async with perdure.open(str(tmp_path / "agents.db"), clock=VirtualClock(auto=True)) as runtime:
+        await runtime.run(Agent("a", model=FunctionModel(answer), output_validators=[picky]), "?", session="s")
+        entries = await runtime.sessions.entries("s")
+    assert [request.messages[-1].text for request in asked[1:]] == [asked[1].messages[-1].text] * 2
+    assert len(found) == 2, "once for each answer"
+    started = [entry for entry in entries if isinstance(entry, OperationStarted)]
+    assert [(entry.operation, entry.attempt) for entry in started] == [("t2.0.0", 1), ("t2.0.1", 1), ("t2.0.1", 2)]
+
+
 async def test_a_limit_is_one_for_corrections_too_and_the_answer_is_kept(runtime: Runtime) -> None:
     agent = Agent("a", model=ScriptedModel([says("about five")]), output_type=Price, limits=Limits(tokens=10))
     result = await runtime.run(agent, "?", session="s")
@@ -289,6 +314,7 @@ async def test_what_waits_for_its_validator_survives_the_process_and_is_not_aske
     assert calls == ["answer"]
 
 
+@pytest.mark.spec("S0-298")
 async def test_an_interrupted_correction_keeps_the_answer_that_was_to_be_corrected(runtime: Runtime) -> None:
     entered = asyncio.Event()
 
@@ -298,12 +324,13 @@ async def test_an_interrupted_correction_keeps_the_answer_that_was_to_be_correct
             await asyncio.Event().wait()
         return "about five"
 
-    agent = Agent("a", model=FunctionModel(answer), output_type=Price)
+    seen: list[Price] = []
+    agent = Agent("a", model=FunctionModel(answer), output_type=Price, output_validators=[seen.append])
     running = asyncio.ensure_future(runtime.run(agent, "?", session="s", submission="m1"))
     await entered.wait()
-    await runtime.sessions.interrupt("s")
+    await runtime.sessions.interrupt("s", reason="enough")
     result = await running
-    assert (result.status, result.text) == ("aborted", "about five")
+    assert (result.status, result.reason, result.text, seen) == ("aborted", "enough", "about five", [])
     await verified(runtime, "s")
 
 
