@@ -169,7 +169,9 @@ def _operation(screen: Screen, item: dict[str, Any]) -> None:
         facts.append(f"{usage.get('input_tokens', '?')} → {usage.get('output_tokens', '?')} tokens")
     if item["status"] not in ("succeeded",):
         facts.append(item["status"])
-    screen.line((f"{mark} ", style), name, (f"  {' · '.join(facts)}", "dim"), indent=2)
+    # A step of a call stands under it; a hook's is on its own.
+    indent = 4 if item["operation"].count(".") == 2 and "/" in item["operation"] else 2
+    screen.line((f"{mark} ", style), name, (f"  {' · '.join(facts)}", "dim"), indent=indent)
     if "asked" in item:
         whose = f"rewritten by {item['rewritten_by']}" if "rewritten_by" in item else "edited by a person"
         screen.line((f"{whose}; the model asked for {shown_arguments(item['asked'])}", "dim"), indent=6)

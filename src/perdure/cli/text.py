@@ -13,6 +13,7 @@ import msgspec
 
 from ..core.errors import UsageError
 from ..core.messages import Blob, Part, Text, Uri
+from ..tools.unique import AlreadyDone
 
 __all__ = ["arguments", "attached", "clean", "counted", "duration", "moment", "plain", "short", "since", "to_json", "value", "written"]
 
@@ -38,7 +39,11 @@ def short(text: str, limit: int) -> str:
 
 
 def value(data: Any, limit: int = 200) -> str:
-    """A JSON value in one short line."""
+    """A JSON value in one short line; that another call did it already, in words."""
+    if (done := AlreadyDone.of(data)) is not None:
+        became = {"pending": "it has no result yet", "uncertain": "nobody knows whether it took effect"}
+        told = became[done.state] if done.state in became else value(done.result, limit)
+        return short(f"done already by {done.session} {done.operation}: {told}", limit)
     return short(data if isinstance(data, str) else json.dumps(data, ensure_ascii=False), limit)
 
 

@@ -191,7 +191,19 @@ class Timeline:
             usage=None,
         )
         self._operations[identity] = item
+        parent = self._operations.get(identity.split("/", 1)[0])
+        if parent is not None and parent is not item:
+            self._put_behind(parent, item)
         return item
+
+    def _put_behind(self, call: dict[str, Any], step: dict[str, Any]) -> None:
+        """A step stands with its call, whatever else began in between."""
+        items: list[dict[str, Any]] = self.turns[-1]["items"]
+        if call in items and items[-1] is step:
+            place = next(index for index, item in enumerate(items) if item is call) + 1
+            while items[place].get("operation", "").startswith(f"{call['operation']}/") and items[place] is not step:
+                place += 1
+            items.insert(place, items.pop())
 
     async def _ended(self, entry: OperationEnded) -> None:
         item = self._operations.get(entry.operation)

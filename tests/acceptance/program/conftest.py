@@ -49,6 +49,14 @@ async def refund(order: str, cents: int) -> str:
     note("ledger", f"{order} {cents}")
     return f"refunded {cents}"
 
+@tool(effect="external", unique="trip:{place}", guard="allow")
+async def travel(ctx: ToolContext, place: str) -> str:
+    """Book a hotel, and lose the line while paying."""
+    async def charge() -> str:
+        raise OSError("the line went dead")
+    await ctx.step("hotel", lambda: f"a room in {place}", effect="idempotent")
+    return await ctx.step("charge", charge)
+
 @tool(effect="external")
 async def break_down() -> str:
     """Fall over."""
@@ -97,6 +105,7 @@ def play(request):
         "block": [ToolCall("block", {})],
         "refund": [ToolCall("refund", {"order": "A-1", "cents": 500})],
         "break": [ToolCall("break_down", {})],
+        "travel": [ToolCall("travel", {"place": "Rome"}), ToolCall("nasty", {})],
         "nasty": [ToolCall("nasty", {})],
         "transfer": [ToolCall("transfer", {})],
         "wonder": [ToolCall("wonder", {})],
@@ -114,7 +123,7 @@ def play(request):
         return Reply("\\x1b[31mred\\x1b[0m\\x07")
     return Reply(f"done: {said}", usage=Usage(input_tokens=7, output_tokens=3))
 
-TOOLS = [pay, block, refund, break_down, nasty, transfer, wonder, careful, chatty]
+TOOLS = [pay, block, refund, travel, break_down, nasty, transfer, wonder, careful, chatty]
 shop = Agent("shop", model=FunctionModel(play), tools=TOOLS, approve=["refund"])
 other = Agent("other", model=FunctionModel(play))
 routed = Agent("routed", model=Router({"fast": FunctionModel(play, name="fast"), "deep": FunctionModel(play, name="deep")}))

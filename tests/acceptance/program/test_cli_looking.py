@@ -47,6 +47,25 @@ def test_an_effect_that_nobody_knows_of_is_listed_and_settled(perdure: Program) 
     assert perdure("verify").endswith("nothing is wrong\n")
 
 
+def test_steps_stand_with_their_call_and_a_call_that_another_session_made_says_so(perdure: Program) -> None:
+    perdure("run", SHOP, "travel", "--session", "s")
+    shown = perdure("show", "s").splitlines()
+    [place] = [index for index, line in enumerate(shown) if "travel(" in line]
+    assert shown[place].startswith('  ? travel(place="Rome")  t2.0.1')
+    assert shown[place + 2].startswith("    ✓ travel/hotel  t2.0.1/hotel")
+    assert shown[place + 4].startswith("    ? travel/charge  t2.0.1/charge")
+    assert "nasty()" in "".join(shown[place + 5 :])
+    assert {item["operation"]: item["name"] for item in perdure.json("uncertain")} == {"t2.0.1": "travel", "t2.0.1/charge": "travel/charge"}
+
+    perdure("run", SHOP, "travel", "--session", "t")
+    assert "= done already by s t2.0.1: nobody knows whether it took effect" in perdure("show", "t")
+    perdure("uncertain", "s", "--settle", "t2.0.1/charge", "--failed", "refused")
+    perdure("uncertain", "s", "--settle", "t2.0.1", "--result", '"paid in cash"')
+    perdure("run", SHOP, "travel", "--session", "u")
+    assert "= done already by s t2.0.1: paid in cash" in perdure("show", "u")
+    assert perdure("verify").endswith("nothing is wrong\n")
+
+
 def test_events_are_followed_from_another_process_as_they_are_committed(perdure: Program) -> None:
     perdure("run", SHOP, "hello", "--session", "s")
     entries = [json.loads(line) for line in perdure("events", "s", "--json").splitlines()]

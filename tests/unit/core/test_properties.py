@@ -133,9 +133,13 @@ class Driver:
         match pick(5):
             case 0 if turn is not None and running is None:
                 effect: Any = ("pure", "idempotent", "external")[pick(3)]
-                identity = f"{turn.id}.{turn.step}/e{len(turn.steps)}"
-                plan = Plan(kind="step", name="e", effect=effect)
-                s.do(BeginStep(operation=identity, plan=plan, fence=s.fence, at=s.now()))
+                calls = [item for item in turn.tools if item.status == "started" and item.plan.kind == "tool"]
+                begins = calls[pick(len(calls))] if calls and pick(2) else None
+                identity = f"{turn.id}.{turn.step}" if begins is None else begins.id
+                plan = Plan(kind="step", name="e", effect=effect, reconcile=begins is not None and effect == "external" and pick(2) == 0)
+                attempt = 0 if begins is None else begins.attempt
+                step = f"{identity}/e{len(turn.steps)}"
+                s.do(BeginStep(operation=step, plan=plan, fence=s.fence, attempt=attempt, at=s.now()))
             case 1 if running is not None:
                 status: Any = ("succeeded", "failed", "uncertain", "cancelled")[pick(4)]
                 parts = (ToolCallResponse(id="e", name="e", response="done"),) if status == "succeeded" else ()
@@ -358,7 +362,7 @@ class Driver:
             return planned(call(identity, name), "pure", **question)
         if facts["verdict"] == "allow" and turn is not None and turn.finish != "answer" and pick(4) == 0:
             return planned(call(identity, name), "pure", ends=("*", "answer")[pick(2)], exclusive=True)
-        return planned(call(identity, name), EFFECTS[pick(4)], **facts)
+        return planned(call(identity, name), EFFECTS[pick(4)], resumable=pick(3) == 0, unique="k" if pick(4) == 0 else "", **facts)
 
     def end(self, identity: str, pick: _Numbers) -> None:
         s = self.story
@@ -779,7 +783,7 @@ def test_the_random_driver_reaches_every_kind_of_entry_that_a_turn_can_write() -
     seen: set[str] = set()
     phases: set[str] = set()
     numbers = random.Random(7)
-    for round_ in range(300):
+    for round_ in range(400):
         # In every third history most steps are claims, so that crash loops are among them.
         every = 12 if round_ % 3 == 0 else 1
         driver = told([numbers.randrange(2**32) // every * (every if numbers.random() < 0.7 else 1) for _ in range(60)])
