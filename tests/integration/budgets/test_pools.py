@@ -192,7 +192,7 @@ async def test_a_pool_that_is_removed_limits_nobody_and_a_new_one_owes_nothing(p
         assert await process.pools.get("acme") is None
         assert not await process.pools.remove("acme")
         await process.pools.set("acme", Limits(model_calls=9))
-        await process.run(looker(0), "go", session="s")
+        await process.run(looker(0).replace(name="a"), "go", session="s")
         assert await used(process) == {"model_calls": 1}
         await sound(process)
 
