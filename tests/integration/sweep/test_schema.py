@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import perdure
-from perdure import Agent, Entry, FunctionModel, HookContext, Message, Middleware, Reply
+from perdure import Agent, Entry, FunctionModel, HookContext, Message, Middleware, ModelRequest, Reply, ToolCall, tool
 from perdure.cli.events import as_data
 from perdure.core import commands, entries
 from perdure.core.journal import open_entry
@@ -127,8 +127,21 @@ async def test_everything_live_is_what_the_schema_says() -> None:
             if self.asked == 1:
                 raise ValueError("not yet")
 
-    model = FunctionModel(lambda request: Reply("an answer", reasoning="because"))
-    agent = Agent("a", model=model, middleware=[Hesitant()])
+    @tool(effect="pure")
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    def calls_once(name: str) -> FunctionModel:
+        def answer(request: ModelRequest) -> Reply:
+            if any(message.role == "tool" for message in request.messages):
+                return Reply("an answer", reasoning="because")
+            return Reply(tool_calls=[ToolCall(name, {} if name == "look" else {"task": "look, please"})])
+
+        return FunctionModel(answer)
+
+    helper = Agent("helper", model=calls_once("look"), tools=[look], approve=["look"])
+    agent = Agent("a", model=calls_once("helper"), tools=[helper.as_tool()], middleware=[Hesitant()])
     seen: list[dict[str, Any]] = []
     async with perdure.open("memory://") as runtime, runtime.session("s", agent, owner="ann", metadata={"a": [1]}) as handle:
         await handle.send("hello")
@@ -137,6 +150,8 @@ async def test_everything_live_is_what_the_schema_says() -> None:
             if not isinstance(event, Entry):
                 kind = next(word for word, shape in LIVE.items() if type(event).__name__ == shape)
                 seen.append({"kind": kind, **msgspec.to_builtins(event)})
+            if isinstance(event, perdure.ChildAsked):
+                await runtime.sessions.approve(event.session_id, event.request_id)
             if isinstance(event, perdure.TurnEnded):
                 break
     assert {event["kind"] for event in seen} == set(LIVE)
