@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import get_args
 
 from ..core import checkpoint as checkpoints
+from ..core.checkpoint import Checkpoint
 from ..core.effects import effect_key
 from ..core.entries import (
     EffectSettled,
@@ -22,30 +24,57 @@ from ..core.entries import (
     TurnStarted,
 )
 from ..core.errors import PerdureError
-from ..core.evolve import calls_in, fold
+from ..core.evolve import calls_in, evolve, fold
 from ..core.journal import GENESIS, Sealed, body_digest, link, open_entry
 from ..core.messages import Message, RedactedPart, StoredPart
 from ..core.records import Plan
 from ..core.transcript import Transcript
 from ..runtime.batch import parked
 from ..runtime.messages import Messages, read_entries
-from ..store.base import Loaded, SessionQuery, Store
+from ..runtime.verify_budgets import BudgetCheck, PoolCheck
+from ..store.base import Loaded, SessionQuery, SessionStatus, Store
 
-__all__ = ["find_all_problems", "find_problems", "invalid_transcript", "read_transcript"]
+__all__ = ["find_all_problems", "find_pool_problems", "find_problems", "invalid_transcript", "read_transcript"]
 
 
 async def find_all_problems(store: Store) -> list[str]:
     """`find_problems` for every session of a store, each line with its session's id. More than 10,000 sessions are too many for a test."""
     rows = await store.sessions(SessionQuery(archived=True, limit=10_000))
-    return [f"{row.session_id}: {problem}" for row in rows for problem in await find_problems(store, row.session_id)]
+    problems = [f"{row.session_id}: {problem}" for row in rows for problem in await find_problems(store, row.session_id)]
+    return problems + await find_pool_problems(store)
+
+
+async def find_pool_problems(store: Store) -> list[str]:
+    """Sentences about owners' pools that are charged for something else than their sessions' journals say; see `find_all_problems`."""
+    pools = await PoolCheck.of(store)
+    for row in await store.sessions(SessionQuery(archived=True, status=get_args(SessionStatus), limit=10_000)):
+        if row.status == "deleted":
+            pools.miss()
+            continue
+        check = BudgetCheck()
+        check.finish(_counted(check, [open_entry(item) for item in await read_entries(store, row.no)], []))
+        pools.add(check.charges)
+    return [f"{owner}: {what}" for owner, what in await pools.problems(store)]
+
+
+def _counted(check: BudgetCheck, entries: Sequence[Entry], problems: list[str]) -> Checkpoint:
+    """What a journal adds up to, and what it counts wrongly."""
+    before = Checkpoint()
+    for entry in entries:
+        after = evolve(before, entry)
+        if wrong := check.take(entry, before, after):
+            problems.append(f"entry {entry.seq}: {wrong}")
+        before = after
+    return before
 
 
 async def find_problems(store: Store, session_id: str) -> list[str]:
     """Sentences about what is wrong with a session; empty if nothing is.
 
     The journal has no gap and its chain is whole; folded, it is the checkpoint; every turn that began has one end, every attempt one
-    receipt, every request one answer, every call one response; every submission is settled once, where it says; the effects that were
-    recorded are those of the receipts; content that is referred to is there; the catalogue says what the checkpoint says.
+    receipt, every request one answer, every call one response; what is counted is what the ledger of model calls has; every submission is
+    settled once, where it says; the effects that were recorded are those of the receipts; content that is referred to is there; the
+    catalogue says what the checkpoint says.
     """
     head = await store.load(session_id)
     if head is None:
@@ -59,6 +88,7 @@ async def find_problems(store: Store, session_id: str) -> list[str]:
     folded = checkpoints.encode(fold(entries))
     if folded != head.row.checkpoint:
         problems.append(f"the journal adds up to {folded.decode()}, but the checkpoint is {head.row.checkpoint.decode()}")
+    _counted(BudgetCheck(), entries, problems)
     problems += _turn_problems(entries)
     problems += _attempt_problems(entries)
     problems += _request_problems(entries)

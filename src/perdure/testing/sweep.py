@@ -26,7 +26,7 @@ from ..core.rules.endings import UNKNOWN_AFTER_RESTART
 from ..core.usage import Totals
 from ..runtime.messages import read_entries
 from ..store.base import SessionQuery, Store
-from .checks import find_problems, read_transcript
+from .checks import find_pool_problems, find_problems, read_transcript
 from .clock import VirtualClock
 from .stage import Loss, MemoryPlace, Place, Point, Script, SQLitePlace, Stage
 from .world import World
@@ -277,6 +277,7 @@ async def _problems(store: Store, world: World) -> list[str]:
         waiting = await store.inbox(row.no)
         if waiting:
             problems.append(f"{row.session_id}: {[item.submission_id for item in waiting]} still wait")
+    problems += await find_pool_problems(store)
     for effect in world.effects:
         if effect.effect == "external" and world.times(effect.key) > 1:
             problems.append(f"{effect.tool}({effect.value}) was done {world.times(effect.key)} times under the key {effect.key}")
