@@ -27,6 +27,7 @@ SUITES = (
     Suite("catalogue", 60, ("tests/integration/catalogue",)),
     Suite("budgets", 60, ("tests/integration/budgets",)),
     Suite("runs", 45, ("tests/integration/runs",)),
+    Suite("teams", 45, ("tests/integration/teams",)),
     Suite("media", 60, ("tests/integration/media",)),
     Suite("operations", 60, ("tests/integration/operations",)),
     Suite("workspace tools", 60, ("tests/integration/tools",)),
