@@ -62,11 +62,13 @@ async def _one(arguments: argparse.Namespace, agents: list[Agent]) -> int:
                 if info.status == "idle":
                     screen.note(("there is nothing to do", "dim"))
                 else:
-                    turn = (await runtime.sessions.checkpoint(session_id)).turn
-                    # What is taken up here can be interrupted before it was heard of.
+                    checkpoint = await runtime.sessions.checkpoint(session_id)
+                    turn = checkpoint.turn
+                    # What is taken up here can be interrupted before it was heard of, and may end before anybody listens.
                     follower.turn = None if turn is None else turn.id
+                    after = checkpoint.version if turn is None else turn.began - 1
                     driver = await runtime.engage(session_id, agent, force=arguments.force)
-                    ended = await _until_idle(runtime, follower, agent)
+                    ended = await _until_idle(runtime, follower, agent, after)
                     runtime.disengage(driver)
     except Left as left:
         return left.code
@@ -81,12 +83,10 @@ def _code_of(ended: TurnEnded | None) -> int:
     return failure_code(ended.failure.code) if isinstance(ended, TurnFailed) else FAILED
 
 
-async def _until_idle(runtime: Runtime, follower: Follower, agent: Agent) -> TurnEnded | None:
-    """Follow turn after turn until none is left; returns how the last one ended."""
+async def _until_idle(runtime: Runtime, follower: Follower, agent: Agent, after: int) -> TurnEnded | None:
+    """Follow turn after turn behind an entry until none is left; returns how the last one ended."""
     session_id = follower.session_id
     async with runtime.session(session_id, agent) as handle:
-        turn = (await runtime.sessions.checkpoint(session_id)).turn
-        after = turn.began - 1 if turn is not None else None
         while True:
             ended = await follower.watch(handle, lambda event: isinstance(event, TurnEnded), after=after)
             if not isinstance(ended, TurnEnded):

@@ -352,6 +352,7 @@ async def test_no_list_reads_rows_that_it_does_not_show(path: Path) -> None:
                 "owner",
                 "agent",
                 "archived",
+                "children",
                 "statuses",
                 "since",
                 "until",
