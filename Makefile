@@ -5,10 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
+PEERS := .venv-peers
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check format bench lock docs clean
+.PHONY: help setup demo test test-all check format bench compare lock docs clean
 
 help:
 	@echo "make demo      an agent that is killed a dozen times and loses nothing (MODEL=openai:… uses a real model)"
@@ -16,6 +17,7 @@ help:
 	@echo "make test-all  the long form: hundreds of real kills and seeds"
 	@echo "make check     lint, format and types"
 	@echo "make bench     what durability costs here, as ratios"
+	@echo "make compare   the same work by other libraries, in an environment of their own (about 20 minutes)"
 	@echo "make docs      redraw the tables that are drawn from the code"
 
 $(RUNS): requirements.txt
@@ -53,12 +55,22 @@ format: $(READY)
 bench: $(READY)
 	@$(BIN)/python -m benchmarks
 
+compare: $(PEERS)/.ready
+	@$(PEERS)/bin/python -m benchmarks.peers
+
+$(PEERS)/.ready: benchmarks/peers/requirements.txt pyproject.toml
+	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r benchmarks/peers/requirements.txt
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
 docs: $(READY)
 	@$(BIN)/python docs/draw.py
 
 lock:
 	uv pip compile --quiet --upgrade pyproject.toml requirements-dev.in --all-extras --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" -o requirements-dev.txt
 	uv pip compile --quiet pyproject.toml -c requirements-dev.txt --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" -o requirements.txt
+	uv pip compile --quiet --upgrade pyproject.toml benchmarks/peers/requirements.in --extra postgres --python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock" -o benchmarks/peers/requirements.txt
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
+	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build
