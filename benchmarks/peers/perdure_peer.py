@@ -30,7 +30,7 @@ async def run(url: str, sessions: list[str], script: Script, *, resume: bool, se
             return Reply(tool_calls=[ToolCall("look", {"number": done, "text": TEXT}, f"call-{done}")])
         return Reply("done")
 
-    agent = Agent("bench", model=FunctionModel(answer), tools=[look], limits=Limits(steps=None), compaction=None)
+    agent = Agent("bench", model=FunctionModel(answer), tools=[look], limits=Limits(steps=10**9), compaction=None)
     async with perdure.open(url) as runtime:
         await asyncio.gather(*(runtime.run(agent, TEXT, session=session, submission="bench") for session in sessions))
         return (await runtime.sessions.checkpoint(sessions[0])).messages

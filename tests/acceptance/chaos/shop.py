@@ -38,4 +38,4 @@ async def answer(request: ModelRequest) -> Reply:
     return Reply(tool_calls=[ToolCall("pay", {"number": done})]) if done < STEPS else Reply(f"{done} times")
 
 
-shop = Agent("shop", model=FunctionModel(answer), tools=[pay], limits=Limits(steps=None))
+shop = Agent("shop", model=FunctionModel(answer), tools=[pay], limits=Limits(steps=10**9))
