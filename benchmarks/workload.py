@@ -89,7 +89,7 @@ class Workload:
             instructions="Look.",
             model=FunctionModel(self._answer, window=ENDLESS),
             tools=[_tool(effect)],
-            limits=Limits(steps=None),
+            limits=Limits(steps=ENDLESS),
             compaction=Compaction(threshold=ENDLESS),
         )
         self._gate = asyncio.Event()
