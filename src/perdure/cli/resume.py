@@ -67,9 +67,9 @@ async def _one(arguments: argparse.Namespace, agents: list[Agent]) -> int:
                     # What is taken up here can be interrupted before it was heard of, and may end before anybody listens.
                     follower.turn = None if turn is None else turn.id
                     after = checkpoint.version if turn is None else turn.began - 1
-                    driver = await runtime.engage(session_id, agent, force=arguments.force)
+                    driver = await runtime.work.engage(session_id, agent, force=arguments.force)
                     ended = await _until_idle(runtime, follower, agent, after)
-                    runtime.disengage(driver)
+                    runtime.work.disengage(driver)
     except Left as left:
         return left.code
     except Parked:

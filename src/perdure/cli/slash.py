@@ -92,7 +92,7 @@ async def _interrupt(talk: TypedTalk, handle: Session, rest: str) -> None:
 
 
 async def _model(talk: TypedTalk, handle: Session, rest: str) -> None:
-    router = talk.runtime.router(talk.agent)
+    router = talk.runtime.models.router(talk.agent)
     if rest:
         await handle.select_route(rest, actor=talk.actor)
         return

@@ -183,7 +183,7 @@ class TypedTalk(Talk):
     def _words_for(self, command: str) -> Iterable[str]:
         match command:
             case "model":
-                return self.runtime.router(self.agent).names
+                return self.runtime.models.router(self.agent).names
             case "resume":
                 return self._known
             case "reasoning":

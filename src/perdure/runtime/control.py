@@ -46,7 +46,7 @@ async def commit_by_sender(
     )
     answer = await runtime.store.commit(commit)
     if isinstance(answer, Committed):
-        runtime.committed_elsewhere(head.session_id, batch)
+        runtime.news.committed_elsewhere(head.session_id, batch)
         if batch.checkpoint.errands:
             await runtime.errands.run(head.session_id, quietly=True)
     return answer

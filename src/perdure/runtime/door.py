@@ -90,7 +90,7 @@ class Door(Scope):
                 raise halted(session_id)
             case NoSession():
                 raise missing(session_id, deleted=answer.deleted)
-        self._runtime.notice(session_id, sure=True)
+        self._runtime.news.notice(session_id, sure=True)
         return Submission(id=answer.row.submission_id, arrival=answer.row.arrival, duplicate=answer.duplicate)
 
     async def _control(self, session_id: str, command: Command) -> Submission:

@@ -74,7 +74,7 @@ class Driver:
         self.given = agent
         self.store = runtime.store
         self.clock = runtime.clock
-        self.feed = runtime.feed(session_id)
+        self.feed = runtime.news.feed(session_id)
         self._team = agent.team if team is None else team
         self.interest = 0
         self.errand = False
@@ -108,7 +108,7 @@ class Driver:
         """Be this agent from now on: the one that the driver was made for, or one that the session was handed over to."""
         runtime, session_id = self.runtime, self.session_id
         self.agent = agent
-        self.router: Router = runtime.router(agent)
+        self.router: Router = runtime.models.router(agent)
         self._calls = Calls(session_id, agent, self._team, self._known.context, self._known.blob)
         outputs = Outputs(agent, session_id)
         self._work = Work(
@@ -119,10 +119,10 @@ class Driver:
             self._known.ledger,
             judge=lambda output: outputs.judge(self._known.checkpoint, output),
             wake=self._wake.set,
-            keep=runtime.keep,
+            keep=runtime.background.keep,
             late=self._late,
             archived=self._known.read_archived,
-            prices=runtime.prices_of,
+            prices=runtime.models.prices_of,
             around=partial(runtime.observers.performing, self.store.store_id, session_id) if runtime.observers else None,
         )
         self._steps = Steps(
@@ -162,7 +162,7 @@ class Driver:
             clock=self.clock,
             runner=lambda: runtime.runner_id,
             team=self._team,
-            router_of=runtime.router,
+            router_of=runtime.models.router,
         )
 
     async def _become(self, name: str) -> None:
@@ -195,7 +195,7 @@ class Driver:
                     continue
                 if state in ("parked", "elsewhere"):
                     self.errand = False
-                    await self.runtime.look_for_results(self.session_id)
+                    await self.runtime.news.look_for_results(self.session_id)
                 if state != "elsewhere":
                     self._family.tend(self._known.checkpoint, keep=self.interest > 0)
                 if self.held or self.interest or self._family.waits or state == "working":
@@ -371,7 +371,7 @@ class Driver:
         if row.status == "halted":
             raise halted(self.session_id, await why_halted(self.store, row))
         self._known.take_head(head)
-        self.runtime.known(row.no, self.session_id)
+        self.runtime.news.known(row.no, self.session_id)
         checkpoint = self._known.checkpoint
         if checkpoint.errands and row.holder is None and await self.runtime.errands.run(self.session_id):
             return "again"
@@ -504,11 +504,11 @@ class Driver:
         if self.held:
             self._family.committed(self._known.checkpoint)
         else:
-            self.runtime.freed()
+            self.runtime.work.freed()
         self.feed.publish(batch.entries)
         if batch.checkpoint.parent is not None:
             self._tell_callers(batch)
-        self.runtime.observe(self.session_id, batch)
+        self.runtime.news.observe(self.session_id, batch)
         if any(map(learns, batch.entries)):
             await self._export_memory()
         if answer.fence > self._fence + 1:
@@ -519,7 +519,7 @@ class Driver:
         for entry in batch.entries:
             if isinstance(entry, TurnEnded):
                 await self._called.complete(self.store, commit.no, entry)
-        self.runtime.settled(self, batch)
+        self.runtime.news.settled(self, batch)
 
     def _tell_callers(self, batch: Batch) -> None:
         """Whoever watches a session that called this one learns that somebody has to answer."""
@@ -529,7 +529,7 @@ class Driver:
             if isinstance(entry, RequestOpened)
         ]
         if asked:
-            self.runtime.tell_callers(self.session_id, asked)
+            self.runtime.news.tell_callers(self.session_id, asked)
 
     async def _export_memory(self) -> None:
         """What the session remembers is a fact already; that it can't be copied is told, and is no fault of the turn."""
@@ -663,7 +663,7 @@ class Driver:
         self.feed.publish([delta])
 
     def _late(self, operation: str, attempt: int, result: Any, is_error: bool) -> None:
-        self.runtime.report_late(self.session_id, operation, attempt, result, is_error)
+        self.runtime.late.hand_in(self.session_id, operation, attempt, result, is_error)
 
 
 def _stuck(session_id: str) -> SessionStuck:

@@ -87,7 +87,7 @@ class Errands(Keeping, Arguments, Results):
             commit = batch.commit(holder=None, inbox_head=head.row.inbox_head, status=status, wake_at=wake_at)
             if isinstance(await store.commit(commit), Committed):
                 did = True
-                self._runtime.committed_elsewhere(session_id, batch)
+                self._runtime.news.committed_elsewhere(session_id, batch)
         return did
 
     async def perform(self, session_id: str, checkpoint: Checkpoint) -> Done:

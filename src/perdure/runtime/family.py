@@ -120,14 +120,14 @@ class Family:
 
     async def _work_once(self, name: str, agent: Agent) -> bool:
         """Until the work on a child ends. False: it has to be done again."""
-        driver, task = await self._runtime.engage_when_free(name, agent, self._team)
+        driver, task = await self._runtime.work.engage_when_free(name, agent, self._team)
         engaged = True
-        self._runtime.callers[name] = self._session_id
+        self._runtime.news.callers[name] = self._session_id
         try:
             while not task.done():
                 if not self._kept and engaged:
                     driver.errand, engaged = True, False
-                    self._runtime.disengage(driver)
+                    self._runtime.work.disengage(driver)
                 changed = asyncio.ensure_future(self._changed.wait())
                 try:
                     await asyncio.wait([task, changed], return_when=asyncio.FIRST_COMPLETED)
@@ -135,7 +135,7 @@ class Family:
                     changed.cancel()
         finally:
             if engaged:
-                self._runtime.disengage(driver)
+                self._runtime.work.disengage(driver)
         if driver.error is not None and not isinstance(driver.error, Fenced):
             raise driver.error
         if self._kept and (driver.error is not None or not engaged):

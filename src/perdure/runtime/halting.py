@@ -89,7 +89,7 @@ async def halt(runtime: Runtime, look: Callable[[], Awaitable[Loaded]], reason: 
             progress=True,
         )
         if isinstance(await store.commit(commit), Committed):
-            runtime.notice(row.session_id, sure=True)
+            runtime.news.notice(row.session_id, sure=True)
             return
     raise SessionBusy(f"{head.row.session_id!r} changes all the time", hint="interrupt it first, or try again")
 

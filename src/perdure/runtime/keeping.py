@@ -99,7 +99,7 @@ class Keeping(Sending):
         """
         reason, actor = check_text(reason, "reason", REASON_LIMIT), check_text(actor, "actor")
         await repair(self._runtime, partial(self._head, session_id), reason, actor)
-        self._runtime.notice(session_id, sure=True)
+        self._runtime.news.notice(session_id, sure=True)
         return await self.info(session_id)
 
     async def delete(self, session_id: str, *, tree: bool = False) -> None:
@@ -115,7 +115,7 @@ class Keeping(Sending):
             with suppress(SessionArchived, SubmissionConflict):
                 await self.archive(session_id, reason="deleted", submission="deleted")
         for name in await delete(self._runtime.store, row, tree=tree):
-            self._runtime.notice(name, sure=True)
+            self._runtime.news.notice(name, sure=True)
 
     async def export(self, session_id: str, target: Target, *, tree: bool = False) -> Exported:
         """Write a session, or with ``tree`` all sessions of its tree, into one file of JSON lines: a path, or a binary stream.
@@ -143,7 +143,7 @@ class Keeping(Sending):
             raise UsageError("a file says itself whose its sessions are", hint="import it without an owner")
         imported = await import_file(self._runtime.store, source, session_id)
         for name in imported.sessions:
-            self._runtime.notice(name, sure=True)
+            self._runtime.news.notice(name, sure=True)
         return imported
 
     async def import_messages(

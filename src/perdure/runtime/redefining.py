@@ -146,7 +146,7 @@ class _Looking(Arguments):
 
                 verdict = await change(agent, new, old, turn, arguments)
         try:
-            check_route(checkpoint, self._runtime.router(agent))
+            check_route(checkpoint, self._runtime.models.router(agent))
         except (MissingRoute, UnknownRoute) as error:
             verdict = Change(verdict.difference, (*verdict.reasons, error.message))
         return verdict

@@ -7,26 +7,17 @@ import logging
 import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from contextvars import Context
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..agent import Agent
 from ..agent.agent import check_agent, check_agents
-from ..core.budget import bounds_cost
-from ..core.checkpoint import Turn
 from ..core.checkpoint import decode as decode_checkpoint
 from ..core.commands import Deliver
 from ..core.entries import QueueChanged, SubmissionRefused, TurnEnded
 from ..core.errors import (
-    CapacityExceeded,
     Fenced,
-    InvalidAgent,
-    PerdureError,
     RuntimeClosed,
-    SessionBusy,
-    SubmissionRejected,
     TurnUnfinished,
     UnknownAgent,
     UsageError,
@@ -36,28 +27,29 @@ from ..core.records import Identity, Limits
 from ..core.usage import UsageRow
 from ..models.base import Model
 from ..models.prices import Price, Prices
-from ..models.resolve import resolve
 from ..models.router import Router
-from ..store.base import Catalogue, Loaded, Store
+from ..store.base import Store
 from ..store.blobs import BlobStore
 from ..store.outside import WithBlobs
 from ..store.timekeeping import Timekeeper
-from .batch import Batch, parked
+from .background import Background
 from .clock import Clock, SystemClock
 from .consumers import Project, Projector
 from .content import Input
 from .door import Submission
 from .driver import Driver
+from .engaging import Engagements
 from .errands import Errands
-from .feed import ChildAsked, Event, Feed, Watch
+from .feed import Event
 from .halting import check_not_halted
+from .late import LateResults
+from .models import Models
 from .names import check_id
-from .observing import Change, Observer, Observers
-from .perform import LONGEST_SECONDS
+from .news import News
+from .observing import Observer, Observers
 from .pools import Pools
 from .redefining import Deploy, check_deploy
-from .result import Result, refused, typed
-from .runners import Heartbeat
+from .result import Result, typed
 from .sending import check_deliver
 from .session import Session
 from .sessions import Sessions
@@ -69,15 +61,6 @@ if TYPE_CHECKING:
 __all__ = ["Runtime", "open"]
 
 _log = logging.getLogger("perdure.runtime")
-
-FAULT_PAUSE_MS = 30_000
-"""How long a session is left alone whose work ended with a fault in the code."""
-
-LATE_TRIES = 8
-"""How often a result that came late is handed in while the store fails."""
-
-LATE_PAUSE_MS, LATE_PAUSE_LIMIT_MS = 1_000, 30_000
-"""How long the pause after the first failure is; each is twice the one before, up to the limit."""
 
 NOTICE_DELAY = 0.002
 """How long a change of a session that this process holds may be its own before the inbox is read again (seconds)."""
@@ -147,39 +130,25 @@ class Runtime:
         self.closed = True
         self.sessions = Sessions(self)
         self.pools = Pools(self)
-        self._always_priced = prices is not None
-        self._prices = prices if isinstance(prices, Prices) else Prices(prices)
+        self.models = Models(model, prices)
         self.observers = Observers(observers)
         self.errands = Errands(self)
-        self._default_model = model
-        self._routers: dict[str, Router] = {}
-        self._heartbeat = Heartbeat(store, self.clock, round(lease * 1000), self._let_go)
-        self._left_behind: dict[str, bool] = {}
-        self._lingering: dict[str, set[asyncio.Task[None]]] = {}
-        self._drivers: dict[str, Driver] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._feeds: dict[str, Feed] = {}
-        self._numbers: dict[str, int] = {}
-        self._session_ids: dict[int, str] = {}
-        self._waiters: dict[tuple[str, str], set[asyncio.Future[Result]]] = {}
-        self._background: set[asyncio.Task[Any]] = set()
-        self._unlisten: Any = None
-        self._closing = asyncio.Event()
-        self._slots = asyncio.Event()
-        self.callers: dict[str, str] = {}
+        self.background = Background()
+        self.late = LateResults(self.sessions, self.clock, self.background)
+        self.news = News(self)
+        self.work = Engagements(self, capacity=capacity, lease_ms=round(lease * 1000))
 
     @property
     def runner_id(self) -> str:
         """This process's name as a holder."""
-        return self._heartbeat.runner_id
+        return self.work.heartbeat.runner_id
 
     async def __aenter__(self) -> Runtime:
         if not self.closed:
             raise UsageError("the runtime is open already", hint="enter it once, and share it")
         await self.store.open()
         self.closed = False
-        # Of the loop that it is opened in.
-        self._closing = asyncio.Event()
+        self.background.open()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -192,47 +161,19 @@ class Runtime:
         """
         if self.closed:
             return
-        tasks = [*self._tasks.values()]
-        for driver in [*self._drivers.values()]:
-            driver.stop()
-        if tasks:
-            seconds = min(self.grace if grace is None else grace, LONGEST_SECONDS)
-            ended = asyncio.ensure_future(asyncio.wait(tasks))
-            over = asyncio.ensure_future(self.clock.sleep_until(self.clock.now() + round(seconds * 1000)))
-            try:
-                await asyncio.wait([ended, over], return_when=asyncio.FIRST_COMPLETED)
-                for driver in [*self._drivers.values()]:
-                    driver.stop_now()
-                await ended
-            finally:
-                over.cancel()
-                ended.cancel()
+        await self.work.end(self.grace if grace is None else grace)
         self.closed = True
-        for waiters in self._waiters.values():
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_exception(RuntimeClosed("the runtime was closed before the turn ended", hint="run it again to go on"))
-        for feed in self._feeds.values():
-            feed.end(None)
-        self._closing.set()
-        if self._background:
-            await asyncio.wait(self._background, timeout=1.0)
-            for task in [*self._background]:
-                task.cancel()
-        if self._unlisten is not None:
-            self._unlisten()
-            self._unlisten = None
-        for model in [model for router in self._routers.values() for model in router.used]:
-            if (close := getattr(model, "aclose", None)) is not None:
-                await close()
-        self._routers.clear()
-        await self._heartbeat.retire()
+        self.news.close()
+        await self.background.close()
+        self.news.stop_listening()
+        await self.models.close()
+        await self.work.heartbeat.retire()
         await self.store.close()
 
     @property
     def working(self) -> int:
         """How many sessions are worked on here."""
-        return sum(driver.occupied for driver in self._drivers.values())
+        return sum(driver.occupied for driver in self.work.drivers.values())
 
     def check_open(self) -> None:
         """Raises `RuntimeClosed`."""
@@ -268,7 +209,7 @@ class Runtime:
         `OutputInvalid`, `SubmissionConflict`, `UnknownRoute`, `SessionStuck` and what `Sessions.send` raises; a turn that fails is a
         `Result` that says so.
         """
-        self._check_prices(limits)
+        self.models.check_prices(limits)
         sessions = self._sessions_of(owner)
         session_id = await self._addressed(sessions, session, submission)
         submission = submission or uuid.uuid4().hex
@@ -294,7 +235,7 @@ class Runtime:
         Idempotent in (session, submission). Raises what `run` raises, and `SubmissionRejected` (*not_limited*) where there is nothing to go
         on with.
         """
-        self._check_prices(limits)
+        self.models.check_prices(limits)
         sessions = self._sessions_of(owner)
         session_id = await self._addressed(sessions, session, submission)
         submission = submission or uuid.uuid4().hex
@@ -307,14 +248,14 @@ class Runtime:
     async def finish(self, session_id: str, agent: Agent, send: Callable[[], Awaitable[Submission]], *, route: str | None = None) -> Result:
         """Send something that begins a turn, work on it, and wait for its end; see `run`. ``send`` may be called again."""
         while True:
-            driver = await self.engage(session_id, agent, route=route)
+            driver = await self.work.engage(session_id, agent, route=route)
             try:
                 sent = await send()
                 return typed(await self._result_of(driver, sent.id, sent.duplicate), agent)
             except Fenced:
                 _log.info("another process took %s over; waiting for it", session_id)
             finally:
-                self.disengage(driver)
+                self.work.disengage(driver)
 
     def run_sync(self, agent: Agent, content: Input, **options: Any) -> Result:
         """`run` for code without an event loop: opens the runtime, runs, and closes it again. Raises `UsageError` inside a loop."""
@@ -389,12 +330,11 @@ class Runtime:
 
     async def _result_of(self, driver: Driver, submission: str, duplicate: bool) -> Result:
         session_id = driver.session_id
-        waiter: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault((session_id, submission), set()).add(waiter)
+        waiter = self.news.expect(session_id, submission)
         try:
             if duplicate and (stored := await self.sessions.result(session_id, submission)) is not None:
                 return stored
-            task = self._tasks.get(session_id)
+            task = self.work.tasks.get(session_id)
             if task is None:
                 return await self._stored_result(driver, submission)
             both: list[asyncio.Future[Any]] = [waiter, task]
@@ -403,13 +343,7 @@ class Runtime:
                 return await self._stored_result(driver, submission)
             return waiter.result()
         finally:
-            if waiter.done() and not waiter.cancelled():
-                # It may have been told of an error while the stored result was found.
-                waiter.exception()
-            waiting = self._waiters.get((session_id, submission), set())
-            waiting.discard(waiter)
-            if not waiting:
-                self._waiters.pop((session_id, submission), None)
+            self.news.drop(session_id, submission, waiter)
 
     async def _stored_result(self, driver: Driver, submission: str) -> Result:
         self.check_open()
@@ -459,7 +393,7 @@ class Runtime:
         """Let others know that sessions of these agents are taken up here. Raises a `StoreError`."""
         self.check_open()
         for agent in agents:
-            await self._heartbeat.register(agent.name)
+            await self.work.heartbeat.register(agent.name)
 
     async def recover(self, agents: Iterable[Agent], *, session: str | None = None, force: bool = False) -> list[str]:
         """Take up every session of these agents, and of those that they call or hand over to, that somebody must look at.
@@ -509,13 +443,13 @@ class Runtime:
         agent, team = by_name.get(info.agent, (None, None))
         if agent is None:
             raise UnknownAgent(f"the session {session_id!r} belongs to the agent {info.agent!r}", hint=f"known here: {', '.join(by_name)}")
-        if session_id in self._drivers and self._drivers[session_id].interest:
+        if session_id in self.work.drivers and self.work.drivers[session_id].interest:
             # Somebody here works on it already, for as long as they like.
             return [session_id]
-        driver = await self.engage(session_id, agent, force=force, team=team)
-        task = self._tasks.get(session_id)
+        driver = await self.work.engage(session_id, agent, force=force, team=team)
+        task = self.work.tasks.get(session_id)
         driver.errand = True
-        self.disengage(driver)
+        self.work.disengage(driver)
         if task is not None:
             await asyncio.wait([task])
         if driver.error is not None:
@@ -563,323 +497,3 @@ class Runtime:
         """Give a consumer what it has not acknowledged, of all sessions, and acknowledge what it took; see `Consumer.consume`."""
         self.check_open()
         await self.sessions.consumer(name).consume(projector, follow=follow)
-
-    # ------------------------------------------------------------------------------------------------------------- drivers
-
-    async def engage_when_free(self, session_id: str, agent: Agent, team: Mapping[str, Agent]) -> tuple[Driver, asyncio.Task[None]]:
-        """`engage` once capacity allows it, for a child of a session that waits here; and the task of the work on it."""
-        while True:
-            free = self._slots
-            try:
-                driver = await self.engage(session_id, agent, team=team)
-                return driver, self._tasks[session_id]
-            except CapacityExceeded:
-                await free.wait()
-
-    def freed(self) -> None:
-        """A session takes no slot any more: whoever waits for one looks again."""
-        self._slots.set()
-        self._slots = asyncio.Event()
-
-    async def engage(
-        self,
-        session_id: str,
-        agent: Agent,
-        *,
-        force: bool = False,
-        route: str | None = None,
-        team: Mapping[str, Agent] | None = None,
-    ) -> Driver:
-        """Work on a session until `disengage`. ``route`` replaces the saved one when the session is taken up; ``team`` are the agents
-        that names mean, by default those that the agent itself can reach.
-
-        Raises `UnknownAgent` if it is another agent's, `CapacityExceeded`, `SessionBusy` if it is worked on here under another definition
-        of its agent, and `MissingExtra` or `MissingKey` for a model that can't be used from here.
-        """
-        self.check_open()
-        self._check_capacity(session_id)
-        check_agent(agent)
-        self._check_prices(agent.limits, agent.session_limits)
-        self.router(agent).check()
-        await self._check_belongs(session_id, agent, team or {})
-        if route is not None:
-            self.router(agent).model(route)
-        await self._heartbeat.register(agent.name)
-        self._check_capacity(session_id)
-        self.listen()
-        while (driver := self._drivers.get(session_id)) is not None and not driver.serves(agent):
-            if driver.interest:
-                raise SessionBusy(
-                    f"{session_id!r} is worked on here under another definition of {driver.agent.name!r}", hint="close that handle first"
-                )
-            # Nobody waits for it: it ends with what it is doing, and the next one has the new definition.
-            driver.notice()
-            await asyncio.wait([self._tasks[session_id]])
-        if driver is None:
-            driver = self._drivers[session_id] = Driver(self, session_id, agent, team)
-            driver.forced = force
-            driver.give_route(route)
-            driver.interest = 1
-            # Its own context: what the caller's context variables say must not reach the turns of others.
-            drive = self._drive(driver)
-            self._tasks[session_id] = asyncio.create_task(drive, name=f"perdure {session_id}", context=Context())
-        else:
-            driver.interest += 1
-            driver.give_route(route)
-        return driver
-
-    async def _check_belongs(self, session_id: str, agent: Agent, team: Mapping[str, Agent]) -> None:
-        """Raises `UnknownAgent` where the session is another agent's: its turns and its calls are not for this one."""
-        head = await self.store.load(session_id)
-        if head is not None and not agent.takes(head.row.agent) and head.row.agent not in team:
-            raise UnknownAgent(
-                f"the session {session_id!r} belongs to the agent {head.row.agent!r}, not to {agent.name!r}",
-                hint="pass that agent, or name another session",
-            )
-
-    def disengage(self, driver: Driver) -> None:
-        """Nobody waits here any more. What runs goes on; a driver with nothing left to do ends."""
-        driver.interest -= 1
-        if not driver.interest:
-            driver.notice()
-
-    def _check_capacity(self, session_id: str) -> None:
-        driver = self._drivers.get(session_id)
-        # One that is only about to end has given its slot back already.
-        if self.capacity is not None and not (driver is not None and (driver.interest or driver.occupied)):
-            # What a session's work left running here still takes its slot, whoever holds the session now.
-            taken = {name for name, driver in self._drivers.items() if driver.occupied} | self._lingering.keys()
-            busy = len(taken - {session_id})
-            if busy >= self.capacity:
-                raise CapacityExceeded(
-                    f"{busy} sessions are worked on here, as many as capacity allows", hint="wait for one to end, or raise capacity="
-                )
-
-    async def _drive(self, driver: Driver) -> None:
-        session_id = driver.session_id
-        try:
-            await driver.run()
-        except Exception as error:
-            driver.error = error
-            self.feed(session_id).end(error)
-            waiting = [waiter for key, waiters in self._waiters.items() if key[0] == session_id for waiter in waiters if not waiter.done()]
-            for waiter in waiting:
-                waiter.set_exception(error)
-            if not waiting:
-                _log.warning("the work on %s ended: %s", session_id, error)
-            if not isinstance(error, Fenced) and not self.closed:
-                self._left_behind[session_id] = isinstance(error, PerdureError)
-                self.keep(asyncio.create_task(self._let_go()))
-        finally:
-            self._drivers.pop(session_id, None)
-            self._tasks.pop(session_id, None)
-            for task in driver.lingering:
-                self._linger(session_id, task)
-            self._forget_feed(session_id)
-            self.callers.pop(session_id, None)
-            self.freed()
-
-    def _linger(self, session_id: str, task: asyncio.Task[None]) -> None:
-        if task.done():
-            return
-        self._lingering.setdefault(session_id, set()).add(task)
-
-        def ended(task: asyncio.Task[None]) -> None:
-            left = self._lingering.get(session_id, set())
-            left.discard(task)
-            if not left:
-                self._lingering.pop(session_id, None)
-
-        task.add_done_callback(ended)
-
-    async def _let_go(self) -> None:
-        """Release what failed drivers still hold, so that others need not wait for the end of this process; again with every heartbeat."""
-        for session_id, expected in [*self._left_behind.items()]:
-            try:
-                head = await self.store.load(session_id)
-                if head is not None and head.row.holder == self.runner_id and session_id not in self._drivers:
-                    await self._release(head, expected)
-            except PerdureError as error:
-                _log.info("%s could not be let go yet: %s", session_id, error)
-                continue
-            self._left_behind.pop(session_id, None)
-
-    async def _release(self, head: Loaded, expected: bool) -> None:
-        checkpoint = decode_checkpoint(head.row.checkpoint)
-        status, wake_at = parked(checkpoint, await self.store.inbox(head.row.no), head.now)
-        if wake_at is not None and not expected:
-            # A fault in the code would meet the next one at once.
-            wake_at = max(wake_at, head.now + FAULT_PAUSE_MS)
-        listed = Catalogue(status=status, wake_at=wake_at, title=checkpoint.title, labels=checkpoint.labels, agent=checkpoint.agent)
-        await self.store.release(head.row.no, self.runner_id, head.row.fence, listed)
-
-    def prices_of(self, turn: Turn | None) -> Prices | None:
-        """What the calls of a turn are priced by; None if nobody wants to know what they cost."""
-        return self._prices if self._always_priced or (turn is not None and bounds_cost(turn)) else None
-
-    def _check_prices(self, *limits: Limits | None) -> None:
-        """Raises `MissingExtra` where a cost is limited that nobody could know."""
-        if any(isinstance(item, Limits) and item.cost is not None for item in limits):
-            self._prices.check()
-
-    def router(self, agent: Agent) -> Router:
-        """The routes of an agent. Raises `UnknownModel`, or `InvalidAgent` if there is none."""
-        chosen = agent.model if agent.model is not None else self._default_model
-        if chosen is None:
-            raise InvalidAgent(f"the agent {agent.name!r} has no model", hint='pass model="openai:…" to Agent or perdure.open')
-        if isinstance(chosen, Router):
-            return chosen
-        if not isinstance(chosen, str):
-            return Router.only(chosen)
-        if chosen not in self._routers:
-            resolve(chosen)
-            self._routers[chosen] = Router.only(chosen)
-        return self._routers[chosen]
-
-    # ------------------------------------------------------------------------------------------------------- news and results
-
-    def feed(self, session_id: str) -> Feed:
-        """The session's watchers here."""
-        return self._feeds.setdefault(session_id, Feed())
-
-    def tell_callers(self, session_id: str, events: list[ChildAsked]) -> None:
-        """Tell who watches a session that called this one, or one of its callers, here."""
-        while (caller := self.callers.get(session_id)) is not None:
-            session_id = caller
-            if (feed := self._feeds.get(session_id)) is not None:
-                feed.publish(events)
-
-    def leave(self, session_id: str, watch: Watch) -> None:
-        """A watcher goes."""
-        feed = self._feeds.get(session_id)
-        if feed is not None:
-            feed.leave(watch)
-            self._forget_feed(session_id)
-
-    def _forget_feed(self, session_id: str) -> None:
-        feed = self._feeds.get(session_id)
-        if feed is not None and not feed.watched and session_id not in self._drivers:
-            del self._feeds[session_id]
-            self._session_ids.pop(self._numbers.pop(session_id, 0), None)
-
-    def known(self, no: int, session_id: str) -> None:
-        """The store's number of a session that somebody here looks at."""
-        self._numbers[session_id], self._session_ids[no] = no, session_id
-        self.listen()
-
-    def listen(self) -> None:
-        """Hear of changes that other processes make, from now until the runtime closes."""
-        if self._unlisten is None:
-            self._unlisten = self.store.changes(self._changed)
-
-    def _changed(self, no: int | None) -> None:
-        if no is None:
-            for session_id in {*self._drivers, *self._feeds}:
-                self.notice(session_id, sure=True)
-        elif no in self._session_ids:
-            self.notice(self._session_ids[no], sure=False)
-
-    def notice(self, session_id: str, *, sure: bool) -> None:
-        """Something may have been sent to, or committed in, a session."""
-        driver = self._drivers.get(session_id)
-        if driver is not None:
-            driver.notice(sure=sure)
-        feed = self._feeds.get(session_id)
-        if feed is not None and not (driver is not None and driver.held):
-            feed.notice()
-
-    def observe(self, session_id: str, batch: Batch) -> None:
-        """Tell observers of a commit."""
-        if self.observers and batch.entries:
-            self.observers.committed(Change(self.store.store_id, session_id, batch.entries, batch.before, batch.checkpoint))
-
-    def settled(self, driver: Driver, batch: Batch) -> None:
-        """Tell who waits for a turn that it is over."""
-        for entry in batch.entries:
-            if isinstance(entry, TurnEnded):
-                key = (driver.session_id, entry.submission)
-                if key in self._waiters:
-                    self._resolve(key, driver.result_of(entry))
-            elif isinstance(entry, SubmissionRefused):
-                self._fail((driver.session_id, entry.submission), refused(entry))
-
-    def _resolve(self, key: tuple[str, str], result: Result) -> None:
-        for waiter in self._waiters.get(key, ()):
-            if not waiter.done():
-                waiter.set_result(result)
-
-    def _fail(self, key: tuple[str, str], error: Exception) -> None:
-        for waiter in self._waiters.get(key, ()):
-            if not waiter.done():
-                waiter.set_exception(error)
-
-    async def look_for_results(self, session_id: str) -> None:
-        """Whether turns that somebody here waits for ended elsewhere."""
-        for key in [key for key in self._waiters if key[0] == session_id]:
-            try:
-                result = await self.sessions.result(*key)
-            except SubmissionRejected as refusal:
-                self._fail(key, refusal)
-                continue
-            if result is not None:
-                self._resolve(key, result)
-
-    def committed_elsewhere(self, session_id: str, batch: Batch) -> None:
-        """A commit for a session that nobody held was made here, without its driver."""
-        feed = self._feeds.get(session_id)
-        if feed is not None:
-            feed.publish(batch.entries)
-        self.observe(session_id, batch)
-        self.notice(session_id, sure=True)
-
-    # ------------------------------------------------------------------------------------------------------------ background
-
-    def report_late(self, session_id: str, operation: str, attempt: int, result: Any, is_error: bool) -> None:
-        """Hand in a result that came after its attempt was given up; again while the store fails, `LATE_TRIES` times at most."""
-        self.keep(asyncio.ensure_future(self._report_late(session_id, operation, attempt, result, is_error)))
-
-    async def _report_late(self, session_id: str, operation: str, attempt: int, result: Any, is_error: bool) -> None:
-        why = "the runtime was closed"
-        try:
-            for tried in range(1, LATE_TRIES + 1):
-                try:
-                    await self.sessions.report_attempt(session_id, operation, attempt, result, is_error)
-                    return
-                except PerdureError as error:
-                    why = str(error)
-                    if not error.retryable or tried == LATE_TRIES or self._closing.is_set():
-                        break
-                    _log.info("the late result of %s#%d in %s could not be handed in yet: %s", operation, attempt, session_id, error)
-                await self._pause(min(LATE_PAUSE_MS * 2 ** (tried - 1), LATE_PAUSE_LIMIT_MS))
-        except asyncio.CancelledError:
-            self._give_up(session_id, operation, attempt, why)
-            raise
-        self._give_up(session_id, operation, attempt, why)
-
-    async def _pause(self, milliseconds: int) -> None:
-        """Some time, or until the runtime closes."""
-        over = asyncio.ensure_future(self.clock.sleep_until(self.clock.now() + milliseconds))
-        closing = asyncio.ensure_future(self._closing.wait())
-        try:
-            await asyncio.wait([over, closing], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            over.cancel()
-            closing.cancel()
-
-    @staticmethod
-    def _give_up(session_id: str, operation: str, attempt: int, why: str) -> None:
-        _log.error(
-            "the result of %s#%d in %s came late, was not handed in and is lost: %s; its outcome stays unknown until somebody reports it",
-            operation, attempt, session_id, why,
-        )  # fmt: skip
-
-    def keep(self, task: asyncio.Task[Any]) -> None:
-        """Something that may end after who began it."""
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-        task.add_done_callback(_forget)
-
-
-def _forget(task: asyncio.Task[Any]) -> None:
-    with suppress(asyncio.CancelledError):
-        task.exception()

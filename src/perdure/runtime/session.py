@@ -69,14 +69,14 @@ class Session:
 
     async def __aenter__(self) -> Session:
         self._runtime.check_open()
-        self._runtime.listen()
+        self._runtime.news.listen()
         if self._route is not None and self._agent is not None:
-            self._runtime.router(self._agent).model(self._route)
+            self._runtime.models.router(self._agent).model(self._route)
         self._opened = await self._look()
         self._unused = self._new_watch()
         if self._agent is not None:
             try:
-                self._driver = await self._runtime.engage(self.id, self._agent, route=self._route)
+                self._driver = await self._runtime.work.engage(self.id, self._agent, route=self._route)
             except BaseException:
                 watch, self._unused = self._unused, None
                 self._leave(watch)
@@ -114,17 +114,17 @@ class Session:
             watch.end()
             self._leave(watch)
         if self._driver is not None:
-            self._runtime.disengage(self._driver)
+            self._runtime.work.disengage(self._driver)
             self._driver = None
 
     def _new_watch(self) -> Watch:
-        watch = self._runtime.feed(self.id).watch()
+        watch = self._runtime.news.feed(self.id).watch()
         self._watches.add(watch)
         return watch
 
     def _leave(self, watch: Watch) -> None:
         self._watches.discard(watch)
-        self._runtime.leave(self.id, watch)
+        self._runtime.news.leave(self.id, watch)
 
     # ------------------------------------------------------------------------------------------------------------- sending
 
@@ -196,7 +196,7 @@ class Session:
     async def select_route(self, route: str, **options: Any) -> Submission:
         """Use another route for the next turns. Raises `UnknownRoute` if the handle's agent doesn't have it."""
         if self._agent is not None:
-            self._runtime.router(self._agent).model(route)
+            self._runtime.models.router(self._agent).model(route)
         return await self._sessions.select_route(self.id, route, **options)
 
     async def deny(self, request_id: str, reason: str = "", **options: Any) -> Submission:
@@ -221,7 +221,7 @@ class Session:
         Nothing is stored, and nothing is switched. Raises `UsageError` for a blank id and `SessionNotFound`.
         """
         asked = await self._sessions.resume_info(session_id, submission=submission)
-        self._runtime.feed(self.id).publish([asked])
+        self._runtime.news.feed(self.id).publish([asked])
         return asked
 
     # ------------------------------------------------------------------------------------------------------------- reading
@@ -288,7 +288,7 @@ class Session:
             no = await self._sessions.number(self.id)
             if no is not None:
                 self._no = no
-                self._runtime.known(no, self.id)
+                self._runtime.news.known(no, self.id)
         return self._no
 
     async def _stored(self, after: int, before: int | None = None) -> list[Entry]:

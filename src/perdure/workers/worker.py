@@ -137,7 +137,7 @@ class Worker:
     def _look_here(self, session_ids: list[str]) -> None:
         """Look at sessions without a hint, as far as there is room."""
         for session_id in session_ids[: max(0, self._concurrency - len(self._working))]:
-            self._runtime.keep(asyncio.ensure_future(self._look(session_id)))
+            self._runtime.background.keep(asyncio.ensure_future(self._look(session_id)))
 
     async def _rest(self, now: int) -> None:
         """Until something changed, the next moment comes, or it is time to look anyway."""

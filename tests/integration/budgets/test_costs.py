@@ -81,7 +81,7 @@ async def test_nobody_asks_for_prices_where_nothing_limits_cost(place: Place) ->
     async with place.process() as process:
         result = await process.run(looker(0), "go", session="s")
         assert ([call.cost for call in result.model_calls], result.usage.cost, result.spending.cost) == ([None], 0, None)
-        assert not process._prices.loaded
+        assert not process.models.prices.loaded
 
 
 async def test_an_unknown_price_is_said_in_the_receipt_and_ends_only_a_strict_turn(place: Place) -> None:

@@ -160,7 +160,8 @@ async def test_a_note_for_a_session_that_is_not_there_allocates_nothing(place: P
             with pytest.raises(SessionNotFound) as told:
                 await runtime.sessions.note(f"never {index}", "hello")
             assert told.value.code == "session_not_found"
-        assert (runtime._drivers, runtime._feeds, runtime._tasks, runtime._waiters, runtime._lingering) == ({}, {}, {}, {}, {})
+        work, news = runtime.work, runtime.news
+        assert (work.drivers, news.feeds, work.tasks, news.waiters, work.lingering) == ({}, {}, {}, {}, {})
         assert await runtime.sessions.list(archived=True) == []
 
 
@@ -178,5 +179,5 @@ async def test_many_runs_through_few_slots_leave_none_taken(place: Place) -> Non
         failing = Agent("b", model=FunctionModel(lambda request: 1 / 0))  # type: ignore[arg-type,return-value]
         for index in range(5):
             assert not (await runtime.run(failing, "hello", session=f"f{index}", submission="m1")).ok
-        await eventually(lambda: not runtime._drivers)
-        assert runtime._lingering == {}
+        await eventually(lambda: not runtime.work.drivers)
+        assert runtime.work.lingering == {}

@@ -107,7 +107,7 @@ async def test_a_note_to_an_unloaded_session_survives_and_loads_nothing(place: P
     async with place.process() as process:
         await process.sessions.note("s", "first", submission="n1")
         await process.sessions.note("s", "second", submission="n2")
-        assert process._drivers == {}
+        assert process.work.drivers == {}
         assert (await process.row()).holder is None
         assert [info.session_id for info in await process.sessions.list()] == ["s"]
     async with place.process() as process:
@@ -169,7 +169,7 @@ async def test_a_result_comes_from_any_process_once_by_its_operation(place: Plac
         assert (again.id, again.duplicate) == (sent.id, True)
         with pytest.raises(SubmissionConflict):
             await process.sessions.report(tokens[0], {"parcel": 8})
-        assert process._drivers == {}
+        assert process.work.drivers == {}
         assert await process.sessions.uncertain("s") == []
         before = await process.everything()
         for wrong in (tokens[0][:-1], "x.y", ""):

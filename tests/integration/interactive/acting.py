@@ -110,7 +110,7 @@ class Process(Runtime):
 
     async def engage_as_runner(self) -> None:
         """Have a lease, as a process with work has."""
-        await self._heartbeat.register("somebody")
+        await self.work.heartbeat.register("somebody")
 
     async def batch(self, session: str = "s") -> Hand:
         """A commit by hand on what is stored now."""

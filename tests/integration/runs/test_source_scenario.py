@@ -98,7 +98,7 @@ async def test_an_invocation_whose_store_fails_raises_what_the_store_said_code_a
 async def test_after_the_stores_error_no_model_is_called_and_nothing_is_copied(seed: Seed) -> None:
     async with seed.interrupted() as (process, _):
         seed.place.clock.advance(60_000)
-        assert not process._tasks
+        assert not process.work.tasks
         assert len(seed.asked) == 1
         assert [*seed.workspace.rglob("*")] == []
 
@@ -314,7 +314,7 @@ async def test_one_agent_one_runtime_and_one_session_serve_all_invocations(seed:
 async def test_a_living_process_lets_go_what_it_can_not_finish_and_the_next_one_waits_for_nothing(seed: Seed) -> None:
     seed.lets_go = True
     async with seed.interrupted() as (first, _):
-        await eventually(lambda: not first._left_behind)
+        await eventually(lambda: not first.work.left_behind)
         assert (await Stored.of(first)).row.holder is None
         async with seed.process() as second:
             assert (await seed.run(second)).output == ANSWER

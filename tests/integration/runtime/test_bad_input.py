@@ -301,7 +301,7 @@ async def test_capacity_refuses_one_more_session_and_frees_its_slot_when_work_st
     agent = Agent("a", model=FunctionModel(answer))
     small.closed = False
     first = asyncio.create_task(small.run(agent, "one", session="1"))
-    while not small._drivers:
+    while not small.work.drivers:
         await asyncio.sleep(0)
     with pytest.raises(perdure.CapacityExceeded):
         await small.run(agent, "two", session="2")

@@ -396,7 +396,7 @@ async def test_a_handle_that_can_t_be_opened_leaves_nothing_behind(clock: Virtua
         await runtime.sessions.send("s", "waits")
         with pytest.raises(perdure.core.errors.CapacityExceeded):
             await runtime.session("s", agent).__aenter__()
-        assert not runtime.feed("s").watched
+        assert not runtime.news.feed("s").watched
         end.set()
         await turn
 

@@ -12,7 +12,7 @@ import pytest
 import perdure
 from perdure import Agent, EffectSettled, FunctionModel, ModelRequest, Reply, Runtime, ToolCall, tool
 from perdure.core.errors import StoreBroken
-from perdure.runtime.runtime import LATE_TRIES
+from perdure.runtime.late import TRIES
 from perdure.store.memory import MemoryStore
 from perdure.testing import FaultStore, VirtualClock
 from perdure.testing.faults import Call
@@ -50,7 +50,7 @@ class Place:
     async def end(self, runtime: Runtime) -> None:
         """Let the call end, and wait until what it came to is handed in or given up."""
         self.ends.set()
-        while not self.tried or runtime._background:
+        while not self.tried or runtime.background.tasks:
             await asyncio.sleep(0.001)
 
 
@@ -58,7 +58,7 @@ async def settled(runtime: Runtime) -> list[str]:
     return [entry.status for entry in await runtime.sessions.entries("s") if isinstance(entry, EffectSettled)]
 
 
-@pytest.mark.parametrize("failures", [0, 1, LATE_TRIES - 1])
+@pytest.mark.parametrize("failures", [0, 1, TRIES - 1])
 async def test_it_is_handed_in_again_while_the_store_fails(failures: int) -> None:
     place = Place()
     async with perdure.open(place.store, clock=place.clock) as runtime:
@@ -76,7 +76,7 @@ async def test_it_is_given_up_in_words_when_the_store_does_not_come_back(caplog:
         await runtime.run(place.agent, "go", session="s", submission="m")
         place.failures = 1_000
         await place.end(runtime)
-        assert place.tried == LATE_TRIES
+        assert place.tried == TRIES
         pauses = [later - earlier for earlier, later in itertools.pairwise(place.times)]
         assert pauses == [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]
         (said,) = [record for record in caplog.records if record.levelno == logging.ERROR]

@@ -29,12 +29,12 @@ async def test_a_message_that_comes_after_the_handle_was_closed_is_not_taken_by_
         await runtime.run(agent, "one", session="s", submission="m-1")
         async with runtime.session("s", agent):
             armed = True
-            runtime.notice("s", sure=True)
+            runtime.news.notice("s", sure=True)
             await looking.wait()
         # Nobody here works on it any more, so this one is for whoever does.
         await runtime.sessions.send("s", "two", submission="m-2")
         go_on.set()
-        while runtime._drivers:
+        while runtime.work.drivers:
             await asyncio.sleep(0)
         info = await runtime.sessions.info("s")
         assert (info.status, info.holder) == ("queued", None)

@@ -228,14 +228,16 @@ async def test_usage_that_is_not_reported_is_unknown_and_not_zero(runtime: Runti
 
 
 async def test_a_second_message_queues_and_starts_its_own_turn(runtime: Runtime) -> None:
-    gate = asyncio.Event()
+    gate, asked = asyncio.Event(), asyncio.Event()
 
     async def answer(request: ModelRequest) -> Reply:
+        asked.set()
         await gate.wait()
         return Reply(f"answer {sum(message.role == 'user' for message in request.messages)}")
 
     agent = Agent("a", model=FunctionModel(answer))
     first = asyncio.create_task(runtime.run(agent, "one", session="s", submission="1"))
+    await asked.wait()
     second = asyncio.create_task(runtime.run(agent, "two", session="s", submission="2"))
     gate.set()
     assert [(await first).output, (await second).output] == ["answer 1", "answer 2"]

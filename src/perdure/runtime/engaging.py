@@ -1,0 +1,204 @@
+"""Which sessions this process works on, and how many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextvars import Context
+from typing import TYPE_CHECKING
+
+from ..agent import Agent
+from ..agent.agent import check_agent
+from ..core.checkpoint import decode as decode_checkpoint
+from ..core.errors import CapacityExceeded, Fenced, PerdureError, SessionBusy, UnknownAgent
+from ..store.base import Catalogue, Loaded
+from .batch import parked
+from .driver import Driver
+from .perform import LONGEST_SECONDS
+from .runners import Heartbeat
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+__all__ = ["Engagements"]
+
+_log = logging.getLogger("perdure.runtime")
+
+FAULT_PAUSE_MS = 30_000
+"""How long a session is left alone whose work ended with a fault in the code."""
+
+
+class Engagements:
+    """The sessions that are worked on here: a driver for each, for as long as anybody here wants it or something of it runs."""
+
+    def __init__(self, runtime: Runtime, *, capacity: int | None, lease_ms: int) -> None:
+        self._runtime = runtime
+        self._capacity = capacity
+        self.heartbeat = Heartbeat(runtime.store, runtime.clock, lease_ms, self._let_go)
+        self.drivers: dict[str, Driver] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.lingering: dict[str, set[asyncio.Task[None]]] = {}
+        self.left_behind: dict[str, bool] = {}
+        self._slots = asyncio.Event()
+
+    async def engage_when_free(self, session_id: str, agent: Agent, team: Mapping[str, Agent]) -> tuple[Driver, asyncio.Task[None]]:
+        """`engage` once capacity allows it, for a child of a session that waits here; and the task of the work on it."""
+        while True:
+            free = self._slots
+            try:
+                driver = await self.engage(session_id, agent, team=team)
+                return driver, self.tasks[session_id]
+            except CapacityExceeded:
+                await free.wait()
+
+    def freed(self) -> None:
+        """A session takes no slot any more: whoever waits for one looks again."""
+        self._slots.set()
+        self._slots = asyncio.Event()
+
+    async def engage(
+        self,
+        session_id: str,
+        agent: Agent,
+        *,
+        force: bool = False,
+        route: str | None = None,
+        team: Mapping[str, Agent] | None = None,
+    ) -> Driver:
+        """Work on a session until `disengage`. ``route`` replaces the saved one when the session is taken up; ``team`` are the agents
+        that names mean, by default those that the agent itself can reach.
+
+        Raises `UnknownAgent` if it is another agent's, `CapacityExceeded`, `SessionBusy` if it is worked on here under another definition
+        of its agent, and `MissingExtra` or `MissingKey` for a model that can't be used from here.
+        """
+        self._runtime.check_open()
+        self._check_capacity(session_id)
+        check_agent(agent)
+        self._runtime.models.check_prices(agent.limits, agent.session_limits)
+        self._runtime.models.router(agent).check()
+        await self._check_belongs(session_id, agent, team or {})
+        if route is not None:
+            self._runtime.models.router(agent).model(route)
+        await self.heartbeat.register(agent.name)
+        self._check_capacity(session_id)
+        self._runtime.news.listen()
+        while (driver := self.drivers.get(session_id)) is not None and not driver.serves(agent):
+            if driver.interest:
+                raise SessionBusy(
+                    f"{session_id!r} is worked on here under another definition of {driver.agent.name!r}", hint="close that handle first"
+                )
+            # Nobody waits for it: it ends with what it is doing, and the next one has the new definition.
+            driver.notice()
+            await asyncio.wait([self.tasks[session_id]])
+        if driver is None:
+            driver = self.drivers[session_id] = Driver(self._runtime, session_id, agent, team)
+            driver.forced = force
+            driver.give_route(route)
+            driver.interest = 1
+            # Its own context: what the caller's context variables say must not reach the turns of others.
+            drive = self._drive(driver)
+            self.tasks[session_id] = asyncio.create_task(drive, name=f"perdure {session_id}", context=Context())
+        else:
+            driver.interest += 1
+            driver.give_route(route)
+        return driver
+
+    async def _check_belongs(self, session_id: str, agent: Agent, team: Mapping[str, Agent]) -> None:
+        """Raises `UnknownAgent` where the session is another agent's: its turns and its calls are not for this one."""
+        head = await self._runtime.store.load(session_id)
+        if head is not None and not agent.takes(head.row.agent) and head.row.agent not in team:
+            raise UnknownAgent(
+                f"the session {session_id!r} belongs to the agent {head.row.agent!r}, not to {agent.name!r}",
+                hint="pass that agent, or name another session",
+            )
+
+    def disengage(self, driver: Driver) -> None:
+        """Nobody waits here any more. What runs goes on; a driver with nothing left to do ends."""
+        driver.interest -= 1
+        if not driver.interest:
+            driver.notice()
+
+    def _check_capacity(self, session_id: str) -> None:
+        driver = self.drivers.get(session_id)
+        # One that is only about to end has given its slot back already.
+        if self._capacity is not None and not (driver is not None and (driver.interest or driver.occupied)):
+            # What a session's work left running here still takes its slot, whoever holds the session now.
+            taken = {name for name, driver in self.drivers.items() if driver.occupied} | self.lingering.keys()
+            busy = len(taken - {session_id})
+            if busy >= self._capacity:
+                raise CapacityExceeded(
+                    f"{busy} sessions are worked on here, as many as capacity allows", hint="wait for one to end, or raise capacity="
+                )
+
+    async def _drive(self, driver: Driver) -> None:
+        session_id = driver.session_id
+        try:
+            await driver.run()
+        except Exception as error:
+            driver.error = error
+            if not self._runtime.news.ended(session_id, error):
+                _log.warning("the work on %s ended: %s", session_id, error)
+            if not isinstance(error, Fenced) and not self._runtime.closed:
+                self.left_behind[session_id] = isinstance(error, PerdureError)
+                self._runtime.background.keep(asyncio.create_task(self._let_go()))
+        finally:
+            self.drivers.pop(session_id, None)
+            self.tasks.pop(session_id, None)
+            for task in driver.lingering:
+                self._linger(session_id, task)
+            self._runtime.news.forget_feed(session_id)
+            self._runtime.news.callers.pop(session_id, None)
+            self.freed()
+
+    def _linger(self, session_id: str, task: asyncio.Task[None]) -> None:
+        if task.done():
+            return
+        self.lingering.setdefault(session_id, set()).add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            left = self.lingering.get(session_id, set())
+            left.discard(task)
+            if not left:
+                self.lingering.pop(session_id, None)
+
+        task.add_done_callback(ended)
+
+    async def _let_go(self) -> None:
+        """Release what failed drivers still hold, so that others need not wait for the end of this process; again with every heartbeat."""
+        for session_id, expected in [*self.left_behind.items()]:
+            try:
+                head = await self._runtime.store.load(session_id)
+                if head is not None and head.row.holder == self.heartbeat.runner_id and session_id not in self.drivers:
+                    await self._release(head, expected)
+            except PerdureError as error:
+                _log.info("%s could not be let go yet: %s", session_id, error)
+                continue
+            self.left_behind.pop(session_id, None)
+
+    async def _release(self, head: Loaded, expected: bool) -> None:
+        checkpoint = decode_checkpoint(head.row.checkpoint)
+        status, wake_at = parked(checkpoint, await self._runtime.store.inbox(head.row.no), head.now)
+        if wake_at is not None and not expected:
+            # A fault in the code would meet the next one at once.
+            wake_at = max(wake_at, head.now + FAULT_PAUSE_MS)
+        listed = Catalogue(status=status, wake_at=wake_at, title=checkpoint.title, labels=checkpoint.labels, agent=checkpoint.agent)
+        await self._runtime.store.release(head.row.no, self.heartbeat.runner_id, head.row.fence, listed)
+
+    async def end(self, grace: float) -> None:
+        """Start nothing more, let what runs end within so many seconds of the runtime's clock, and cut off the rest."""
+        tasks, clock = [*self.tasks.values()], self._runtime.clock
+        for driver in [*self.drivers.values()]:
+            driver.stop()
+        if not tasks:
+            return
+        ended = asyncio.ensure_future(asyncio.wait(tasks))
+        over = asyncio.ensure_future(clock.sleep_until(clock.now() + round(min(grace, LONGEST_SECONDS) * 1000)))
+        try:
+            await asyncio.wait([ended, over], return_when=asyncio.FIRST_COMPLETED)
+            for driver in [*self.drivers.values()]:
+                driver.stop_now()
+            await ended
+        finally:
+            over.cancel()
+            ended.cancel()
