@@ -161,7 +161,7 @@ class Turn(_State, frozen=True, kw_only=True):
     ``children`` counts the agents that it called, ``handoffs`` how often it was handed over; ``transfer`` is who takes it over next.
     ``squeeze``: the provider found the running step's request too long; a compaction is ``wanted``, or ``done`` already.
     ``finish`` is what ends it; ``call`` of the answer ``output`` did, with this ``argument``. ``repairs`` is how often an answer may be
-    corrected.
+    corrected. ``refused``: the last answer is a refusal that asked for calls; once they are answered, the turn ends with it.
     ``memory`` is the entry that holds what its model calls are told that the session remembers.
     ``limits`` are its agent's for each turn, ``run`` those of its message, ``session`` its agent's for the whole session. ``ran`` is how
     long it ran (ms), if anybody wants to know. ``others`` is what its children used of ``usage``. ``carried`` is what the limited turn used
@@ -197,6 +197,7 @@ class Turn(_State, frozen=True, kw_only=True):
     squeeze: Literal["", "wanted", "done"] = ""
     finish: Finishing = "answer"
     repairs: int = 0
+    refused: bool = False
     call: str = ""
     argument: str = ""
     memory: int = 0

@@ -74,6 +74,10 @@ __all__ = [
 ]
 
 
+_NOT_COUNTED = ("limit", "length", "refusal")
+"""Why a call was not made that counts as none."""
+
+
 def is_archived(turn: Turn | None, tool: str, size: int) -> bool:
     """Whether models see only an excerpt of a response of ``size`` bytes. What reads archived results is never archived itself."""
     return turn is not None and 0 < turn.archive < size and tool != READ_RESULT
@@ -190,6 +194,8 @@ def _message(checkpoint: Checkpoint, entry: MessageAdded) -> Checkpoint:
             turn = replace(turn, operations=(), step=turn.step + 1, ordinal=0, squeeze="")
             if ends is not None:
                 turn = replace(turn, completing=True, call=ends.call, argument=ends.ends)
+            elif turn.refused:
+                turn = replace(turn, completing=True)
         elif turn.unplanned:
             turn = replace(turn, output=entry.seq)
         else:
@@ -272,7 +278,8 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
         elif operation.plan.kind == "memory":
             pass
         elif entry.status == "succeeded":
-            turn = replace(turn, unplanned=calls_in(entry.parts) if operation.plan.kind == "model" else (), answer=entry.seq)
+            calls = calls_in(entry.parts) if operation.plan.kind == "model" else ()
+            turn = replace(turn, unplanned=calls, answer=entry.seq, refused=bool(calls) and entry.finish == "refusal")
             private = checkpoint.private or any(is_private(part) for part in entry.parts)
             used = (entry.usage.input_tokens if entry.usage is not None else None) or 0
             checkpoint = replace(checkpoint, owner=operation.plan.name, owner_group=entry.group, private=private, input_tokens=used)
@@ -292,8 +299,8 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
         checkpoint = replace(checkpoint, errands=errands, background=(*checkpoint.background, behind))
     elif operation.plan.kind == "handoff" and entry.status == "succeeded":
         checkpoint = replace(checkpoint, turn=replace(turn, transfer=operation.plan.agent, handoffs=turn.handoffs + 1))
-    if operation.plan.kind == "tool" and not entry.attempt and entry.failure is not None and entry.failure.code == "limit":
-        # What a limit kept from being called counts against none.
+    if operation.plan.kind == "tool" and not entry.attempt and entry.failure is not None and entry.failure.code in _NOT_COUNTED:
+        # What a limit kept from being called counts against none, nor does what was never asked for in earnest.
         checkpoint = replace(checkpoint, turn=replace(turn, tool_calls=turn.tool_calls - 1))
     lost = not entry.final and entry.failure is not None and entry.failure.code == "restart"
     failed = not entry.final and (entry.status == "failed" or (entry.failure is not None and entry.failure.code == "not_done"))

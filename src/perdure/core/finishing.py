@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ALL_ARGUMENTS", "FINISH", "FINISHED", "NOBODY_ANSWERED", "NOT_FINISHED", "OUTPUT_INVALID"]
+__all__ = ["ALL_ARGUMENTS", "FINISH", "FINISHED", "NOBODY_ANSWERED", "NOT_FINISHED", "OUTPUT_INVALID", "REFUSED"]
 
 FINISH = "finish"
 """The built-in tool that ends a turn, where an answer alone doesn't."""
@@ -21,3 +21,6 @@ NOBODY_ANSWERED = "Nobody answered in time. Go on with what you know."
 
 OUTPUT_INVALID = "output_invalid"
 """The code of a turn's failure whose answer was not what it has to be."""
+
+REFUSED = "the model refuses to answer"
+"""What is wrong with an answer that is a refusal, where it has to be of a certain kind."""

@@ -11,7 +11,7 @@ import msgspec
 from ..agent import Agent
 from ..agent.output import OutputContext, OutputMisfit, ValidatorFailed, takes_context
 from ..core.checkpoint import Checkpoint
-from ..core.finishing import OUTPUT_INVALID
+from ..core.finishing import OUTPUT_INVALID, REFUSED
 from ..core.records import Failure
 from ..core.words import said, words
 from ..tools.tool import Running, begin, makes_coroutine
@@ -47,7 +47,7 @@ class Outputs:
     def read(self, text: str, finish: str) -> Any | Wrong:
         """The output that an answer is, or why it is none."""
         if finish == "refusal":
-            return Wrong("the model refuses to answer" + (f": {text}" if text else ""), final=True)
+            return Wrong(REFUSED + (f": {text}" if text else ""), final=True)
         try:
             return self._agent.output.read(text)
         except OutputMisfit as error:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+import perdure
+from perdure import Agent, tool
 from perdure.core.errors import (
     AuthenticationFailed,
     InvalidModelOutput,
@@ -32,6 +34,7 @@ from perdure.models.base import Model, ModelOutput, ModelRequest, ModelSettings,
 from perdure.models.openai import OpenAIChat, OpenAIResponses
 from perdure.models.remote import RemoteModel
 from perdure.models.scripted import Reply
+from perdure.testing.checks import find_problems
 from perdure.testing.wire import Cut, FailInStream, Failure, Hang, Malformed, Scenario, WireServer
 
 KEY = "sk-secret-0123456789"
@@ -154,6 +157,35 @@ async def test_a_cut_by_length_is_said(make: Make, streaming: bool) -> None:
         _, output = await ask(model, a_request(settings=ModelSettings(max_output_tokens=7)))
     assert (output.finish, output.parts) == ("length", (Text(content="so far"),))
     assert 7 in server.requests[0].body.values()
+
+
+@every_adapter
+@streamed_and_whole
+@pytest.mark.parametrize("arguments", [{"order": "A-1", "cents": 10}, '{"order": "A-1", "cents": 10', ""], ids=["mended", "cut", "none"])
+@pytest.mark.parametrize(("finish", "words"), [("length", "cut off by its length limit"), ("refusal", "the answer was a refusal")])
+async def test_a_call_of_an_answer_that_is_not_whole_or_not_meant_never_runs(
+    make: Make, streaming: bool, arguments: Any, finish: Any, words: str
+) -> None:
+    paid: list[int] = []
+
+    @tool(effect="external")
+    async def refund(order: str = "all", cents: int = 0) -> str:
+        """Refund."""
+        paid.append(cents)
+        return "paid"
+
+    cut = Reply("I would", tool_calls=[ToolCall("refund", arguments, id="call_a")], finish=finish)
+    async with talking(make, cut, "sorry", streaming=streaming) as (server, model), perdure.open("memory://") as runtime:
+        agent = Agent("a", model=model, tools=[refund])
+        result = await runtime.run(agent, "Refund 1000 cents", session="s")
+        await runtime.run(agent, "and now?", session="s") if finish == "refusal" else None
+        [told] = [part for message in await runtime.sessions.history("s") for part in message.parts if isinstance(part, ToolCallResponse)]
+        assert await find_problems(runtime.store, "s") == []
+
+    assert (paid, result.status, result.text) == ([], "completed", "sorry" if finish == "length" else "I would")
+    assert (told.id, told.is_error) == ("call_a", True)
+    assert words in told.response
+    assert words in str(server.requests[1].body), "the model reads it with its next request"
 
 
 @every_adapter

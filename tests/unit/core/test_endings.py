@@ -20,6 +20,7 @@ from perdure.core.entries import (
     OperationStarted,
     RequestClosed,
     TurnCompleted,
+    TurnFailed,
     TurnLimited,
     UncertainRequested,
 )
@@ -27,7 +28,7 @@ from perdure.core.errors import StaleRequest, SubmissionRejected
 from perdure.core.messages import Text, ToolCallResponse
 from perdure.core.phase import due, startable
 from perdure.core.records import EffectMatch, Failure, Limits
-from perdure.core.reports import AttemptEnded, Finish, Guarded, Promote, StartTools, TimePassed
+from perdure.core.reports import AttemptEnded, Finish, Guarded, Promote, ResultsReviewed, StartTools, TimePassed
 from perdure.core.rules import attempts
 from perdure.core.usage import Usage
 
@@ -438,6 +439,78 @@ def test_calls_beyond_the_limit_are_answered_and_not_run() -> None:
         "message tool → 8,10",
         "turn_limited t2 tool_calls",
     ]
+
+
+CUT = "not executed: the answer was cut off by its length limit; ask for less at once"
+REFUSAL = "not executed: the answer was a refusal"
+
+
+@pytest.mark.parametrize(("finish", "words", "phase"), [("length", CUT, "model"), ("refusal", REFUSAL, "completing")])
+def test_no_call_of_an_answer_that_was_cut_off_or_is_a_refusal_is_made(finish: str, words: str, phase: str) -> None:
+    s = story.model()
+
+    written = s.model_ends(Text(content="so"), call("c1"), call("c2"), finish=finish)
+
+    assert lines(written) == [
+        "operation_ended t2.0.0#1 succeeded",
+        "message assistant → 5",
+        "operation_planned t2.0.1 refund",
+        f"operation_ended t2.0.1#0 cancelled ({finish}) !{words!r}",
+        "operation_planned t2.0.2 refund",
+        f"operation_ended t2.0.2#0 cancelled ({finish}) !{words!r}",
+        "message tool → 8,10",
+    ]
+    assert (s.phase, s.checkpoint.turn and s.checkpoint.turn.tool_calls) == (phase, 0)
+    assert s.folds()
+
+
+@pytest.mark.parametrize("finish", ["length", "refusal"])
+def test_calls_that_are_not_made_wait_for_who_reviews_results_and_end_the_turn_no_sooner(finish: str) -> None:
+    s = Story()
+    s.says(holds=("results",))
+    s.steps()
+    s.model_ends(call("c1"), finish=finish)
+    assert s.phase == "tools"
+
+    assert lines(s.do(ResultsReviewed(at=s.now()))) == ["message tool → 8"]
+    assert s.phase == ("model" if finish == "length" else "completing")
+
+
+def test_a_refusal_that_asked_for_calls_completes_its_turn_and_a_steer_has_it_go_on() -> None:
+    s = story.model()
+    s.model_ends(call("c1"), finish="refusal")
+    s.says("please", deliver="steer", submission="m2")
+    assert s.phase == "model"
+    s.steps()
+    s.model_ends(call("c2"))
+    s.plans(planned(call("c2")))
+    s.tool_ends("t2.1.1")
+
+    assert s.phase == "model", "what was refused once is forgotten with the next answer"
+    s.steps()
+    s.model_ends(call("c3"), finish="refusal")
+    assert lines(s.do(Finish(at=s.now()))) == ["turn_completed t2"]
+
+
+def test_a_refusal_that_asked_for_calls_is_no_output_of_a_type() -> None:
+    s = Story()
+    s.says(holds=("output",))
+    s.steps()
+    s.model_ends(call("c1"), finish="refusal")
+
+    [ended] = s.do(Finish(at=s.now()))
+    assert isinstance(ended, TurnFailed)
+    assert (ended.failure.code, ended.failure.message) == ("output_invalid", "the model refuses to answer")
+
+
+@pytest.mark.parametrize("finish", ["length", "refusal"])
+def test_notes_of_an_answer_that_was_cut_off_or_is_a_refusal_are_none(finish: str) -> None:
+    s = story.before_model()
+    s.do(s.notes_asked(upto=1))
+
+    written = s.do(replace(s.notes_end(call("n1", "save_notes", notes="half of wh")), finish=finish))
+
+    assert lines(written)[0] == "operation_ended t2.0.0#1 failed (invalid_notes)"
 
 
 def test_as_many_calls_as_the_limit_allows_run() -> None:

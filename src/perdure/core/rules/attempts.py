@@ -16,10 +16,12 @@ from . import compaction, memory, output
 from .endings import (
     CRASH_LOOP,
     NOT_EXECUTED,
+    NOT_MADE,
     RESTARTS,
     UNKNOWN_AFTER_RESTART,
     UNKNOWN_LIVE,
     close_steps,
+    drop_calls,
     end_call,
     end_crash_loop,
     end_turn,
@@ -73,6 +75,9 @@ def _end_model_attempt(draft: Draft, operation: Operation, command: AttemptEnded
         close_steps(draft, command.at)
         if draft.turn.candidate is None:
             draft.write(MessageAdded(role="assistant", digest=digest, receipt=receipt), command.at)
+        if draft.turn.unplanned and (why := NOT_MADE.get(command.finish)) is not None:
+            drop_calls(draft, command.at, why.message, why)
+            finish_batch(draft, command.at)
     elif command.status == "failed" and (retry_at := _retry_at(operation, command)) is not None:
         draft.write(replace(ended, final=False, retry_at=retry_at), command.at)
     elif command.status == "failed" and command.compact and not draft.turn.squeeze:

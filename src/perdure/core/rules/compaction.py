@@ -11,7 +11,7 @@ from ..entries import PrefixChanged, TurnCompleted, TurnFailed
 from ..messages import digest_of, part_digest, visible
 from ..records import Failure, Plan
 from ..reports import AttemptEnded, CompactionAccepted, CompactionPrepared, EndEarly
-from .endings import end_turn, model_receipt
+from .endings import NOT_MADE, end_turn, model_receipt
 from .turns import ask_model
 
 NO_NOTES = Failure(
@@ -31,7 +31,7 @@ def prepare(draft: Draft, command: CompactionPrepared) -> None:
 def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry_at: int | None) -> None:
     """The receipt of an attempt; ``retry_at`` is when the next may begin, if there may be one. Notes that are none fail the turn."""
     ended = model_receipt(command)
-    if command.status == "succeeded" and notes_in(command.parts):
+    if command.status == "succeeded" and command.finish not in NOT_MADE and notes_in(command.parts):
         digest = digest_of("assistant", map(part_digest, visible(command.parts)))
         draft.write(replace(ended, digest=digest), command.at)
     elif command.status == "succeeded":

@@ -44,6 +44,12 @@ FINISHED = Failure(code="finished", message="another call of the step ended the 
 DROPPED = Failure(code="dropped", message="nobody asked about it again")
 TAKEN = Failure(code="taken", message="somebody took the session from who worked on it")
 
+NOT_MADE: Mapping[str, Failure] = {
+    "length": Failure(code="length", message="the answer was cut off by its length limit; ask for less at once"),
+    "refusal": Failure(code="refusal", message="the answer was a refusal"),
+}
+"""Why no call of an answer that finished so is ever made: it may not be whole, or not meant."""
+
 RESTARTS = 3
 """How many attempts of one operation may begin because of a restart."""
 

@@ -14,10 +14,11 @@ from ..entries import (
     OperationEnded,
     OperationStarted,
     TurnCompleted,
+    TurnFailed,
     TurnStarted,
 )
 from ..errors import SubmissionRejected
-from ..finishing import NOT_FINISHED
+from ..finishing import NOT_FINISHED, OUTPUT_INVALID, REFUSED
 from ..ids import request_id
 from ..memory import MEMORY, STATE
 from ..messages import digest_of, part_digest, visible
@@ -153,9 +154,15 @@ def fail(draft: Draft, command: Fail) -> None:
 
 
 def finish(draft: Draft, command: Finish) -> None:
-    """An answer ends the turn, or the call in it that does; where it takes a call, the model is told so, or the user is asked."""
+    """An answer ends the turn, or the call in it that does; where it takes a call, the model is told so, or the user is asked.
+
+    A refusal that asked for calls never was what an answer of a type has to be.
+    """
     turn = draft.turn
-    if turn.finish == "answer" or turn.call or not turn.output:
+    if turn.refused and "output" in turn.holds:
+        why = Failure(code=OUTPUT_INVALID, message=REFUSED)
+        end_turn(draft, TurnFailed, command.at, failure=why, reason=why.message)
+    elif turn.finish == "answer" or turn.call or not turn.output:
         complete(draft, command.at)
     elif turn.finish == "tool":
         draft.write(NoteAdded(text=NOT_FINISHED, continues=True), command.at)
