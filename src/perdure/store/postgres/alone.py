@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from ...core import canonical
-from ...core.errors import StoreBroken, TransactionLost
+from ...core.errors import StoreBroken
 from ...core.records import Limits, Pool
 from .. import rules
 from ..base import (
@@ -38,8 +38,9 @@ from ..pools import Draw, PoolShort, changed, drawn, released
 from . import shapes
 from .answers import Answer, committed
 from .database import Database
-from .line import Failed, Line, Lost
+from .line import Line, Lost
 from .wire import INT8S, TEXTS
+from .within import run_within
 
 __all__ = [
     "ack",
@@ -187,7 +188,7 @@ def commit_within(
             return committed(answer)
         # What was changed only to compare goes again; the row stays locked where nothing was.
         line.run("compare_undo" if commit.claim is not None or commit.received else "compare_done")
-        made[:] = [rules.check_within(commit, within(partial(_run, line)))]
+        made[:] = [rules.check_within(commit, within(partial(run_within, line, database)))]
         answer = _apply(line, database, token, made[0], False)
         if answer.code == "done":
             if (refused := _take(line, made[0]) or _draw(line, made[0])) is not None:
@@ -346,33 +347,6 @@ def _chunks(rows: Iterable[T]) -> Iterator[list[T]]:
     rest = iter(rows)
     while chunk := list(islice(rest, CHUNK)):
         yield chunk
-
-
-def _run(line: Line, function: Callable[[Any], T]) -> T:
-    """Run a user's statements in a savepoint, and keep them from ending the transaction that they stand in."""
-    (before,) = line.run("transaction")
-    line.run("within")
-    failure: BaseException | None = None
-    try:
-        result = function(line.psycopg)
-    except BaseException as error:
-        failure = error
-    if line.closed:
-        raise Lost(f"the connection was lost while a function used it: {failure}")
-    lost = TransactionLost("the function ended the transaction that it ran in", hint="leave BEGIN, COMMIT and ROLLBACK out of it")
-    if not line.in_transaction:
-        raise lost from failure
-    try:
-        if failure is None and line.run("transaction") == [before]:
-            line.run("within_done")
-            return result
-        line.run("within_undo")
-        same = line.run("transaction") == [before]
-    except Failed as error:
-        raise lost from error
-    if not same or failure is None:
-        raise lost from failure
-    raise failure
 
 
 def _leave(line: Line) -> None:

@@ -38,6 +38,7 @@ class Database:
         self.read_only = False
         self.shapes: Shapes
         self._sql: Sql = sql_for(address.schema)
+        self.tables = self._sql.tables
         self._clock = clock
         self._now = 0
         self._ahead = 0

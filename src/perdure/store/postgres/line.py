@@ -33,6 +33,7 @@ CANCEL_PATIENCE = 1.0
 _REFUSALS = ("does not exist", "authentication failed", "no pg_hba.conf entry", "no password supplied", "connection is bad: invalid")
 
 _TUPLES, _COMMAND, _EMPTY, _FATAL = 2, 1, 0, 7
+_ACTIVE = 1
 
 
 class Lost(Exception):
@@ -76,6 +77,11 @@ class Line:
     def in_transaction(self) -> bool:
         return self._pg.transaction_status != 0
 
+    @property
+    def working(self) -> bool:
+        """Whether a statement is under way."""
+        return self._pg.transaction_status == _ACTIVE
+
     def close(self) -> None:
         self.psycopg.close()
 
@@ -83,6 +89,10 @@ class Line:
         """The rows of a named statement. Raises `Failed` and `Lost`; a statement that takes longer than its time is cancelled, and lost."""
         parameters = [bind(value) for value in values]
         return self._result(lambda: self._pg.send_query_params(self._queries[name], parameters, None, [1] * len(parameters), 1), timeout)
+
+    def many(self, name: str) -> None:
+        """The statements of a name that has several, none with parameters."""
+        self.script(self._queries[name].decode())
 
     def script(self, text: str) -> None:
         """Many statements without parameters, in one transaction."""

@@ -33,6 +33,35 @@ RELEASE SAVEPOINT within;
 -- They are not.
 ROLLBACK TO SAVEPOINT within;
 
+-- name: within_over
+-- Nothing of theirs is put off to the end, or set any longer.
+SET CONSTRAINTS ALL IMMEDIATE;
+RESET SESSION AUTHORIZATION;
+RESET ROLE;
+RESET ALL;
+
+-- name: traces
+-- Which transaction this is, and what it did to the store's tables: how many there are, rows that were written, and locks beyond those
+-- of whoever reads. From now on a statement of it, or a rest, may take no longer than $3 (ms), if that is given.
+WITH ours AS MATERIALIZED (
+    SELECT c.oid, c.relname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = $1::text AND c.relname = ANY ($2::text[]) AND c.relkind IN ('r', 'p')
+)
+SELECT pg_current_xact_id()::text,
+    (SELECT count(*) FROM ours),
+    (
+        SELECT coalesce(sum(
+            pg_stat_get_xact_tuples_inserted(oid) + pg_stat_get_xact_tuples_updated(oid) + pg_stat_get_xact_tuples_deleted(oid)
+        ), 0)::bigint FROM ours
+    ),
+    (
+        SELECT count(*) FROM pg_catalog.pg_locks AS l JOIN ours AS o ON o.oid = l.relation
+        WHERE l.locktype = 'relation' AND l.pid = pg_backend_pid()
+            AND (o.relname = 'meta' OR l.mode NOT IN ('AccessShareLock', 'RowShareLock'))
+    ),
+    CASE WHEN $3::text IS NOT NULL THEN set_config('statement_timeout', $3::text, true) END,
+    CASE WHEN $3::text IS NOT NULL THEN set_config('idle_in_transaction_session_timeout', $3::text, true) END;
+
 -- name: begin
 -- A transaction that somebody else's statements share.
 BEGIN;

@@ -1,0 +1,149 @@
+"""A user's statements inside a commit's transaction: what they may do there, for how long, and how they are undone."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeVar
+
+from ...core.errors import TransactionLost
+from .database import Database
+from .line import Failed, Line, Lost
+from .wire import TEXTS
+
+__all__ = ["SECONDS", "run_within"]
+
+SECONDS = 5.0
+"""How long a user's SQL may work inside one commit (seconds): its session waits for it, and so do writes that share no statement."""
+
+T = TypeVar("T")
+_log = logging.getLogger("perdure.store")
+
+
+def run_within(line: Line, database: Database, function: Callable[[Any], T]) -> T:
+    """Let a function work in the transaction that is open; what it wrote stays only if it returns.
+
+    It may do what it likes with tables of its own. What it set, a role or a parameter, is set no longer when this returns.
+
+    Raises what the function raises, and what a constraint says that was put off until the end; `TransactionLost` if it ended the
+    transaction, if it changed the store's tables or read its secret, or if its SQL worked for longer than `SECONDS`; `Lost` if the
+    connection broke.
+    """
+    end = time.monotonic() + SECONDS
+    line.run("within")
+    before = _traces(line, database, limited=True)
+    failure: BaseException | None = None
+    try:
+        with _watched(line, end):
+            result = function(line.psycopg)
+    except BaseException as error:
+        failure = error
+    late = time.monotonic() > end
+    if late:
+        _log.warning("a function worked in a commit's transaction for more than %g s; its session waited meanwhile", SECONDS)
+        failure = _ended_for_time(failure)
+    try:
+        if line.working:
+            raise TransactionLost("the function left a statement half done", hint="read or close what it began") from failure
+        if failure is not None:
+            _undo(line, before, failure)
+        _keep(line, database, before)
+    except TransactionLost:
+        # What is set on it is not known any more.
+        line.close()
+        raise
+    except Lost as error:
+        # The server ends a transaction that does nothing for too long.
+        raise (_too_long() if late else Lost(f"the connection was lost while a function used it: {failure or error}")) from error
+    return result
+
+
+def _keep(line: Line, database: Database, before: tuple[Any, ...]) -> None:
+    """What was written is part of the transaction."""
+    _still_open(line, None)
+    try:
+        line.many("within_over")
+    except Failed as error:
+        _undo(line, before, _as_psycopg(error))
+    after = _traces(line, database)
+    if after[0] != before[0]:
+        raise _ended()
+    if after != before:
+        raise TransactionLost("the function touched the store's own tables", hint="they are perdure's; use tables of your own")
+    try:
+        line.run("within_done")
+    except Failed as error:
+        raise _ended() from error
+
+
+def _undo(line: Line, before: tuple[Any, ...], failure: BaseException) -> NoReturn:
+    """Nothing of it is, and whoever called hears why."""
+    _still_open(line, failure)
+    try:
+        line.run("within_undo")
+        same = line.run("transaction") == [before[:1]]
+    except Failed as error:
+        raise _ended() from error
+    if not same:
+        raise _ended() from failure
+    raise failure
+
+
+def _still_open(line: Line, failure: BaseException | None) -> None:
+    if line.closed:
+        raise Lost("it is closed")
+    if not line.in_transaction:
+        raise _ended() from failure
+
+
+def _ended() -> TransactionLost:
+    return TransactionLost("the function ended the transaction that it ran in", hint="leave BEGIN, COMMIT and ROLLBACK out of it")
+
+
+def _traces(line: Line, database: Database, *, limited: bool = False) -> tuple[Any, ...]:
+    """Which transaction this is, and what it has done to the store's tables. ``limited``: and from now on its statements' time is."""
+    milliseconds = f"{SECONDS * 1000:.0f}" if limited else None
+    (row,) = line.run("traces", database.address.schema, TEXTS.encode(sorted(database.tables)), milliseconds)
+    return row[:4]
+
+
+@contextmanager
+def _watched(line: Line, end: float) -> Iterator[None]:
+    """Every statement is begun in time, and the connection is what it was afterwards."""
+    import psycopg
+
+    class Cursor(psycopg.Cursor[Any]):
+        def execute(self, *arguments: Any, **options: Any) -> Any:
+            if time.monotonic() > end:
+                raise _too_long()
+            return super().execute(*arguments, **options)
+
+    connection = line.psycopg
+    kept = connection.cursor_factory, connection.row_factory
+    connection.cursor_factory = Cursor
+    try:
+        yield
+    finally:
+        connection.cursor_factory, connection.row_factory = kept
+
+
+def _ended_for_time(failure: BaseException | None) -> BaseException | None:
+    import psycopg
+
+    return _too_long() if isinstance(failure, psycopg.errors.QueryCanceled) else failure
+
+
+def _too_long() -> TransactionLost:
+    return TransactionLost(f"its SQL worked for longer than {SECONDS:g} s", hint="do less in one transaction")
+
+
+def _as_psycopg(error: Failed) -> BaseException:
+    """What the function would have seen itself."""
+    import psycopg
+
+    try:
+        return psycopg.errors.lookup(error.sqlstate)(error.message)
+    except KeyError:
+        return psycopg.DatabaseError(error.message)

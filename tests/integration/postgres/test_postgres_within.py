@@ -1,0 +1,131 @@
+"""What users do inside a commit in PostgreSQL: their tables are their own, and the transaction is the store's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from perdure.core.errors import TransactionLost
+from perdure.store.base import Committed
+from perdure.store.conformance import create, everything, row_of, step, within
+from perdure.store.postgres import PostgresStore
+from perdure.store.postgres import within as within_module
+from tests.postgres import Server
+
+Mine = tuple[PostgresStore, Callable[[], list[tuple[Any, ...]]]]
+
+
+@pytest.fixture
+async def mine(postgres: Server) -> AsyncIterator[Mine]:
+    """A store, and what stands in a user's table beside its own."""
+    schema = postgres.schema()
+    store = PostgresStore(postgres.store(schema, application_name=schema))
+    await store.open()
+    postgres.execute(
+        f"""SET search_path TO "{schema}"; CREATE TABLE theirs (x int);
+            CREATE TABLE seats (x int REFERENCES sessions (no) DEFERRABLE INITIALLY DEFERRED)"""
+    )
+    yield store, lambda: postgres.execute(f'SELECT x FROM "{schema}".theirs ORDER BY x')
+    await store.close()
+
+
+def put(value: int, *more: str) -> Callable[[psycopg.Connection[Any]], Any]:
+    def function(connection: psycopg.Connection[Any]) -> None:
+        connection.execute("INSERT INTO theirs VALUES (%s)", (value,))
+        for statement in more:
+            connection.execute(statement.encode())
+
+    return function
+
+
+MEDDLING = [
+    "UPDATE sessions SET version = version",
+    "DELETE FROM journal WHERE seq = 9",
+    "INSERT INTO cursors VALUES ('s', 1, 'ann', 1)",
+    "SELECT value FROM meta",
+    "SELECT claim(7, no, 'r9', true, NULL) FROM sessions",
+    "TRUNCATE effects",
+    "DROP TABLE effects",
+    "ALTER TABLE inbox ADD COLUMN mine int",
+    "CREATE INDEX mine ON journal (at)",
+    "CREATE TRIGGER mine BEFORE UPDATE ON sessions FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+]
+ENDING = ["COMMIT", "ROLLBACK", "COMMIT; BEGIN", "ROLLBACK; BEGIN", "RELEASE within", "ROLLBACK TO within; RELEASE within"]
+
+
+async def test_what_belongs_to_the_store_is_out_of_a_users_reach(mine: Mine) -> None:
+    store, theirs = mine
+    no = await create(store)
+    before = await everything(store, "s")
+    for statements in MEDDLING:
+        with pytest.raises(TransactionLost, match="store's own tables"):
+            await store.commit(within(step(no), put(1, statements)))
+    for statements in ENDING:
+        with pytest.raises(TransactionLost, match="ended the transaction"):
+            await store.commit(within(step(no), put(2, *statements.split("; "))))
+    assert await everything(store, "s") == before
+    assert 1 not in [value for (value,) in theirs()]
+    assert await store.commit(within(step(no), put(3))) == Committed(2, 0, 1)
+    assert (3,) in theirs()
+
+
+async def test_sql_that_does_not_end_is_ended(mine: Mine, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, theirs = mine
+    no = await create(store)
+    monkeypatch.setattr(within_module, "SECONDS", 0.1)
+
+    def many(connection: psycopg.Connection[Any]) -> None:
+        while True:
+            put(1)(connection)
+
+    def nothing(connection: psycopg.Connection[Any]) -> None:
+        put(1)(connection)
+        while not gone(store):
+            time.sleep(0.01)
+
+    for endless in (put(1, "SELECT pg_sleep(60)"), many, nothing):
+        with pytest.raises(TransactionLost, match="longer than"):
+            await asyncio.wait_for(store.commit(within(step(no), endless)), 20)
+    assert theirs() == []
+    monkeypatch.undo()
+    assert await store.commit(within(step(no), put(2))) == Committed(2, 0, 1)
+
+
+def gone(store: PostgresStore) -> bool:
+    """Whether the server has ended what did nothing in a transaction."""
+    with psycopg.connect(store.address.conninfo, autocommit=True) as connection:
+        idle = "SELECT FROM pg_stat_activity WHERE state = 'idle in transaction' AND application_name = current_setting('application_name')"
+        return not connection.execute(idle).fetchall()
+
+
+async def test_what_a_function_set_is_set_for_nobody_after_it(mine: Mine) -> None:
+    store, _ = mine
+    no = await create(store)
+    setting = ("SET synchronous_commit = off", "SET statement_timeout = 1", "SET search_path = nowhere", "SET ROLE pg_monitor")
+    kept: list[psycopg.Connection[Any]] = []
+
+    def odd(connection: psycopg.Connection[Any]) -> None:
+        connection.row_factory = psycopg.rows.dict_row  # type: ignore[assignment]
+        put(1, *setting)(connection)
+        kept.append(connection)
+
+    assert await store.commit(within(step(no), odd)) == Committed(2, 0, 1)
+    for name in ("synchronous_commit", "statement_timeout", "search_path", "role", "idle_in_transaction_session_timeout"):
+        ((value,),) = kept[0].execute(f"SHOW {name}".encode()).fetchall()
+        with psycopg.connect(store.address.conninfo) as fresh:
+            assert fresh.execute(f"SHOW {name}".encode()).fetchall() == [(value,)]
+
+
+async def test_a_constraint_that_was_put_off_is_the_functions_failure_and_not_the_commits(mine: Mine) -> None:
+    store, theirs = mine
+    no = await create(store)
+    with pytest.raises(psycopg.errors.ForeignKeyViolation):
+        await store.commit(within(step(no), put(1, "INSERT INTO seats VALUES (77)")))
+    assert (await row_of(store)).version == 1
+    assert await store.commit(within(step(no), put(2, f"INSERT INTO seats VALUES ({no})"))) == Committed(2, 0, 1)
+    assert theirs() == [(2,)]
