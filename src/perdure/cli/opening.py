@@ -15,6 +15,7 @@ from ..runtime.content import Input
 from ..runtime.media import file
 from ..runtime.runtime import Runtime
 from ..runtime.runtime import open as open_runtime
+from ..runtime.stores import store_at
 
 __all__ = ["opened", "read_text", "store_file", "with_files"]
 
@@ -25,7 +26,7 @@ def opened(arguments: argparse.Namespace, *, create: bool = False, **options: An
     if not create and path is not None and not path.exists():
         raise UsageError(f"there is no store at {str(path)!r}", hint="--db or PERDURE_DB name another; `perdure run` makes one")
     # Whoever installed prices wants to know what things cost.
-    return open_runtime(arguments.db, prices=Prices() if Prices.installed() else None, **options)
+    return open_runtime(store_at(arguments.db, make=create), prices=Prices() if Prices.installed() else None, **options)
 
 
 def store_file(url: str) -> Path | None:

@@ -27,6 +27,44 @@ from .text import counted, plain, since
 __all__ = ["worker", "workers"]
 
 
+QUEUE_PACKAGES = ("procrastinate", "psycopg", "psycopg_pool")
+"""Whose loggers and errors tell of the queue's connection."""
+
+QUIET_SECONDS = 30.0
+"""For so long the queue's trouble isn't told again in the same words."""
+
+
+DUE_LIMIT = 1000
+"""How many sessions that are due are looked at."""
+
+
+class Brief(logging.Filter):
+    """Has the queue tell of a lost database in one line, and not every time: it goes on by itself, and is only a queue of hints."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if not _of_the_queue(record.name) or (error is not None and not _of_the_queue(type(error).__module__)):
+            return True
+        if error is not None:
+            first = next(iter(f"{error.__cause__ or error}".splitlines()), "")
+            record.msg, record.args = f"{record.getMessage()}: {first}", ()
+            record.exc_info = record.exc_text = None
+        told = self._told.get(record.getMessage())
+        if told is not None and record.created - told < QUIET_SECONDS:
+            return False
+        self._told = {words: at for words, at in self._told.items() if record.created - at < QUIET_SECONDS}
+        self._told[record.getMessage()] = record.created
+        return True
+
+
+def _of_the_queue(name: str) -> bool:
+    return name.partition(".")[0] in QUEUE_PACKAGES
+
+
 def worker(arguments: argparse.Namespace) -> int:
     """Take up sessions until a signal says stop."""
     agents = check_agents(agent for name in arguments.agents for agent in load_all(name))
@@ -34,6 +72,8 @@ def worker(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     # Its lines are about its own jobs, which are only hints.
     logging.getLogger("procrastinate").setLevel(logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(Brief())
     return asyncio.run(_work(arguments, agents, place))
 
 
@@ -99,12 +139,13 @@ async def _workers(arguments: argparse.Namespace) -> int:
     async with opened(arguments) as runtime:
         runners = await runtime.store.runners()
         held: dict[str, list[SessionInfo]] = {}
-        async for info in runtime.sessions.each():
+        # Only a turn that runs has a holder.
+        async for info in runtime.sessions.each(status="running"):
             if info.holder is not None:
                 held.setdefault(info.holder, []).append(info)
         alive = [runner for runner in runners if runner.alive]
         known = {agent for runner in alive for agent in runner.agents}
-        waiting = [info for info in await _due(runtime) if info.agent not in known]
+        waiting = await _orphans(runtime, known)
     if arguments.json:
         screen.json(
             {
@@ -128,5 +169,8 @@ async def _workers(arguments: argparse.Namespace) -> int:
     return OK
 
 
-async def _due(runtime: Runtime) -> list[SessionInfo]:
-    return [await runtime.sessions.info(session_id) for session_id in await runtime.store.runnable(limit=1000)]
+async def _orphans(runtime: Runtime, known: set[str]) -> list[SessionInfo]:
+    """What is due and has an agent that nobody has; the rest of a long queue is not read."""
+    due = await runtime.store.runnable(limit=DUE_LIMIT)
+    cared_for = {*await runtime.store.runnable(limit=DUE_LIMIT, agents=sorted(known))}
+    return [await runtime.sessions.info(session_id) for session_id in due if session_id not in cared_for]

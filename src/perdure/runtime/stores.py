@@ -12,8 +12,8 @@ from .clock import Clock
 __all__ = ["store_at"]
 
 
-def store_at(url: str | os.PathLike[str], clock: Clock | None = None) -> Store:
-    """The store that an address means. Raises `InvalidURL`."""
+def store_at(url: str | os.PathLike[str], clock: Clock | None = None, *, make: bool = True) -> Store:
+    """The store that an address means. Raises `InvalidURL`. Without ``make``, opening it where a database has none raises `UsageError`."""
     now = None if clock is None else clock.now
     url = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(url, str) or not url.strip():
@@ -39,7 +39,7 @@ def store_at(url: str | os.PathLike[str], clock: Clock | None = None) -> Store:
         case "postgresql" | "postgres":
             from ..store.postgres import PostgresStore
 
-            database = PostgresStore(url, clock=now)
+            database = PostgresStore(url, clock=now, make=make)
             return _outside(database, database.address.blobs) if database.address.blobs else database
         case _:
             raise InvalidURL(

@@ -14,6 +14,11 @@ def test_a_worker_finishes_what_was_sent_and_drains_on_a_signal(perdure: Program
     perdure("send", "s", "another matter")
     perdure.until(lambda: perdure.json("why", "s")["status"] == "idle" and not perdure.json("why", "s")["queue"])
     assert "another matter" in perdure("show", "s")
+    perdure("send", "s", "pay")
+    [working] = perdure.until(lambda: [item for item in perdure.json("workers")["workers"] if item["sessions"]])
+    assert (working["sessions"], working["agents"]) == (["s"], ["shop"])
+    perdure.go()
+    perdure.until(lambda: perdure.json("why", "s")["status"] == "idle")
     worker.send_signal(signal.SIGTERM)
     perdure.end(worker)
     assert "working for" in perdure.errors

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 import perdure
+from perdure.cli import main
 from perdure.core.errors import (
     FormatUnknown,
     InvalidURL,
@@ -152,6 +153,15 @@ async def test_a_schema_that_somebody_made_and_left_empty_is_used(postgres: Serv
     postgres.execute(f'CREATE SCHEMA "{schema}"')
     async with opened(postgres, schema) as store:
         await create(store)
+
+
+def test_a_command_that_only_looks_makes_no_store(postgres: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    schema = postgres.schema()
+    for command in ("sessions", "workers", "verify"):
+        assert main(["--db", postgres.store(schema), command]) == 2
+        assert "there is no store at" in (said := capsys.readouterr().err)
+        assert "`perdure run` makes one" in said
+    assert postgres.execute("SELECT FROM pg_namespace WHERE nspname = %s", schema) == []
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
+import psycopg
 import pytest
+from procrastinate.exceptions import ConnectorException
 
 import perdure
 from perdure import InvalidURL
+from perdure.cli.worker import Brief
 from perdure.runtime.verify import verify
 from perdure.workers.procrastinate import ProcrastinateEngine
 from perdure.workers.worker import Worker
@@ -98,3 +102,19 @@ async def test_a_job_stays_behind_for_no_session(here: tuple[Server, str]) -> No
 async def test_other_stores_have_no_such_jobs() -> None:
     with pytest.raises(InvalidURL, match="no PostgreSQL"):
         ProcrastinateEngine("agents.db")
+
+
+def test_a_worker_tells_of_the_queues_lost_database_in_one_line_and_not_every_time() -> None:
+    lost: Exception = ConnectorException("database error")
+    lost.__cause__ = psycopg.OperationalError("the connection is closed\nand more")
+    said = [("procrastinate.worker", "stopping", lost)] * 3 + [
+        ("procrastinate.worker", "failed", KeyError("a bug")),
+        ("perdure", "mine", lost),
+    ]
+    brief = Brief()
+    records = [logging.makeLogRecord({"name": name, "msg": words, "exc_info": (type(error), error, None)}) for name, words, error in said]
+    assert [(record.getMessage(), bool(record.exc_info)) for record in records if brief.filter(record)] == [
+        ("stopping: the connection is closed", False),
+        ("failed", True),
+        ("mine", True),
+    ]

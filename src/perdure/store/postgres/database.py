@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ...core.errors import FormatUnknown, StoreBroken, StoreCorrupt, StoreReadOnly
+from ...core.errors import FormatUnknown, StoreBroken, StoreCorrupt, StoreReadOnly, UsageError
 from .address import Address
 from .line import Failed, Line, Lost, connect, translate
 from .shapes import Shapes
@@ -26,10 +26,10 @@ class Database:
     """What all connections of one store share. Its methods may be called from any thread.
 
     ``patience`` (seconds) is how long a lost connection is tried again before whoever waits is told; ``timeout`` how long one statement
-    may take. ``clock`` (ms) stands in for the database's own clock.
+    may take. ``clock`` (ms) stands in for the database's own clock. ``make``: whether a store is made where there is none.
     """
 
-    def __init__(self, address: Address, *, timeout: float, patience: float, clock: Callable[[], int] | None) -> None:
+    def __init__(self, address: Address, *, timeout: float, patience: float, clock: Callable[[], int] | None, make: bool) -> None:
         self.address = address
         self.patience = patience
         self.timeout = timeout
@@ -40,6 +40,7 @@ class Database:
         self._sql: Sql = sql_for(address.schema)
         self.tables = self._sql.tables
         self._clock = clock
+        self._makes = make
         self._now = 0
         self._ahead = 0
         self._telling = threading.Lock()
@@ -117,6 +118,8 @@ class Database:
             )
         found = self._found(line)
         if not found:
+            if not self._makes:
+                raise UsageError(f"there is no store at {shown}", hint="open it with make=True to make one")
             if reading_only:
                 raise StoreReadOnly(f"there is no store at {shown}, and none can be made here", hint="connect to the primary")
             self._make(line)

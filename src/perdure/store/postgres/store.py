@@ -62,11 +62,12 @@ class PostgresStore:
     """Sessions in one schema of a PostgreSQL database, shared by any number of processes of any number of machines.
 
     ``url``: ``postgresql://user@host/database``, and behind ``?`` whatever libpq knows, and ``schema=`` (perdure) for where the tables
-    are, ``listen=no`` behind a pooler in transaction mode. The schema is made if it isn't there. Time is the database's; ``clock``
-    (milliseconds) stands in for it in tests. ``poll`` is how often, in seconds, somebody who listens to `changes` looks whether a notice
-    was lost (2, and 0.25 with ``listen=no``): all that is followed here is read again then, if anybody has committed anything. ``timeout``
-    is how long a statement may take before it is cancelled, ``patience`` how long a lost connection is tried again before whoever waits
-    is told (both in seconds). It holds one connection for writes, one for heartbeats, one for notices, and up to ``readers`` and two more.
+    are, ``listen=no`` behind a pooler in transaction mode. The schema is made if it isn't there, and `UsageError` raised instead without
+    ``make``. Time is the database's; ``clock`` (milliseconds) stands in for it in tests. ``poll`` is how often, in seconds, somebody who
+    listens to `changes` looks whether a notice was lost (2, and 0.25 with ``listen=no``): all that is followed here is read again then, if
+    anybody has committed anything. ``timeout`` is how long a statement may take before it is cancelled, ``patience`` how long a lost
+    connection is tried again before whoever waits is told (both in seconds). It holds one connection for writes, one for heartbeats, one
+    for notices, and up to ``readers`` and two more.
     What runs within a commit gets the `psycopg.Connection` of its transaction.
     """
 
@@ -79,6 +80,7 @@ class PostgresStore:
         readers: int = 2,
         timeout: float = 30.0,
         patience: float = 30.0,
+        make: bool = True,
     ) -> None:
         assert poll is None or poll > 0
         assert readers > 0
@@ -89,6 +91,7 @@ class PostgresStore:
         self._readers = readers
         self._timeout = timeout
         self._patience = patience
+        self._make = make
         self._pid = os.getpid()
         self._users = 0
         self._changing = asyncio.Lock()
@@ -122,7 +125,7 @@ class PostgresStore:
                 self._users += 1
                 return
             self._loop = asyncio.get_running_loop()
-            database = Database(self.address, timeout=self._timeout, patience=self._patience, clock=self._clock)
+            database = Database(self.address, timeout=self._timeout, patience=self._patience, clock=self._clock, make=self._make)
             opening = asyncio.ensure_future(asyncio.to_thread(database.open))
             try:
                 line = await asyncio.shield(opening)
