@@ -12,8 +12,8 @@ from ..agent import Agent
 from ..agent.agent import check_agent
 from ..core.checkpoint import decode as decode_checkpoint
 from ..core.errors import CapacityExceeded, Fenced, PerdureError, SessionBusy, UnknownAgent
-from ..store.base import Catalogue, Loaded
-from .batch import parked
+from ..store.base import Catalogue, InboxMoved
+from .batch import TRIES, parked
 from .driver import Driver
 from .perform import LONGEST_SECONDS
 from .runners import Heartbeat
@@ -168,22 +168,29 @@ class Engagements:
         """Release what failed drivers still hold, so that others need not wait for the end of this process; again with every heartbeat."""
         for session_id, expected in [*self.left_behind.items()]:
             try:
-                head = await self._runtime.store.load(session_id)
-                if head is not None and head.row.holder == self.heartbeat.runner_id and session_id not in self.drivers:
-                    await self._release(head, expected)
+                if not await self._release(session_id, expected):
+                    continue
             except PerdureError as error:
                 _log.info("%s could not be let go yet: %s", session_id, error)
                 continue
             self.left_behind.pop(session_id, None)
 
-    async def _release(self, head: Loaded, expected: bool) -> None:
-        checkpoint = decode_checkpoint(head.row.checkpoint)
-        status, wake_at = parked(checkpoint, await self._runtime.store.inbox(head.row.no), head.now)
-        if wake_at is not None and not expected:
-            # A fault in the code would meet the next one at once.
-            wake_at = max(wake_at, head.now + FAULT_PAUSE_MS)
-        listed = Catalogue(status=status, wake_at=wake_at, title=checkpoint.title, labels=checkpoint.labels, agent=checkpoint.agent)
-        await self._runtime.store.release(head.row.no, self.heartbeat.runner_id, head.row.fence, listed)
+    async def _release(self, session_id: str, expected: bool) -> bool:
+        """False: it could not be let go, because something arrived whenever it was tried."""
+        store, runner = self._runtime.store, self.heartbeat.runner_id
+        for _ in range(TRIES):
+            head = await store.load(session_id)
+            if head is None or head.row.holder != runner or session_id in self.drivers:
+                return True
+            checkpoint = decode_checkpoint(head.row.checkpoint)
+            status, wake_at = parked(checkpoint, await store.inbox(head.row.no), head.now)
+            if wake_at is not None and not expected:
+                # A fault in the code would meet the next one at once.
+                wake_at = max(wake_at, head.now + FAULT_PAUSE_MS)
+            listed = Catalogue(status=status, wake_at=wake_at, title=checkpoint.title, labels=checkpoint.labels, agent=checkpoint.agent)
+            if not isinstance(await store.release(head.row.no, runner, head.row.fence, listed, head.row.inbox_head), InboxMoved):
+                return True
+        return False
 
     async def end(self, grace: float) -> None:
         """Start nothing more, let what runs end within so many seconds of the runtime's clock, and cut off the rest."""

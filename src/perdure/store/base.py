@@ -493,8 +493,8 @@ class Store(Protocol):
     async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
         """Become the holder outside a commit; ``claims`` rises if the holder before never released."""
 
-    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue) -> Committed | Stale:
-        """Let a held session go, without any other change."""
+    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int) -> Committed | Stale | InboxMoved:
+        """Let a held session go, without any other change; `InboxMoved` if ``catalogue`` can't know what arrived behind ``inbox_head``."""
 
     async def heartbeat(self, runner: Runner, lease_ms: int) -> int:
         """Register or renew a runner's lease; returns when it expires. A lease that ran out is renewed too: fences protect the data."""

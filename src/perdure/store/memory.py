@@ -38,6 +38,7 @@ from .base import (
     EffectRow,
     Held,
     IdTaken,
+    InboxMoved,
     InboxRow,
     Loaded,
     News,
@@ -342,7 +343,7 @@ class MemoryStore:
         self._tell(no)
         return Committed(row.version, row.fence + 1, row.inbox_head)
 
-    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue) -> Committed | Stale:
+    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int) -> Committed | Stale | InboxMoved:
         now = self._time()
         session = self._content.by_no.get(no)
         if session is None:
@@ -350,6 +351,8 @@ class MemoryStore:
         row = session.row
         if (row.holder, row.fence) != (runner, fence):
             return Stale(row.version, row.fence, row.holder)
+        if row.inbox_head != inbox_head:
+            return InboxMoved(row.inbox_head)
         session.row = _listed(_replace(row, holder=None), catalogue, now)
         self._tell(no)
         return Committed(row.version, row.fence, row.inbox_head)

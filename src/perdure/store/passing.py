@@ -17,6 +17,7 @@ from .base import (
     EffectRow,
     Held,
     IdTaken,
+    InboxMoved,
     InboxRow,
     Loaded,
     News,
@@ -96,8 +97,8 @@ class PassingStore:
     async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
         return await self.inner.claim(no, runner, force=force)
 
-    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue) -> Committed | Stale:
-        return await self.inner.release(no, runner, fence, catalogue)
+    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int) -> Committed | Stale | InboxMoved:
+        return await self.inner.release(no, runner, fence, catalogue, inbox_head)
 
     async def heartbeat(self, runner: Runner, lease_ms: int) -> int:
         return await self.inner.heartbeat(runner, lease_ms)

@@ -9,6 +9,8 @@ import pytest
 
 import perdure
 from perdure import Agent, Reply, ScriptedModel, ToolCall, tool
+from perdure.core.errors import StoreBroken
+from perdure.store.base import Commit
 from perdure.store.memory import MemoryStore
 from perdure.store.sqlite import SQLiteStore
 from perdure.testing import FaultStore, VirtualClock
@@ -42,6 +44,44 @@ async def test_a_message_that_comes_after_the_handle_was_closed_is_not_taken_by_
         armed = False
         assert await runtime.recover([agent]) == ["s"]
         assert [entry.kind for entry in await runtime.sessions.entries("s")].count("turn_completed") == 2
+
+
+async def test_a_message_that_comes_while_a_failed_driver_lets_go_of_an_idle_session_is_found() -> None:
+    memory = MemoryStore()
+    noted = 0
+
+    async def gate(call: Call, when: str) -> None:
+        nonlocal noted
+        if when == "after" or not isinstance(call.given, Commit | int):
+            return
+        if isinstance(call.given, Commit) and call.given.inbox_head is not None:
+            if noted == 3:
+                # The turn ended, and the session is still held; what would let it go fails.
+                raise StoreBroken("the disk is gone")
+            # So many in a row that the turn ends without letting go.
+            noted += 1
+            await other.sessions.note("s", f"note {noted}")
+        elif call.kind == "release" and noted == 3:
+            noted += 1
+            await other.sessions.send("s", "two", submission="m-2")
+
+    agent = Agent("a", model=ScriptedModel(["hello", "again"]))
+    async with (
+        perdure.open(memory.peer()) as other,
+        perdure.open(FaultStore(memory, gate=gate)) as runtime,
+        runtime.session("s", agent) as handle,
+    ):
+        await handle.send("one", submission="m-1")
+        while (await other.sessions.info("s")).holder is not None or not noted:
+            await asyncio.sleep(0)
+        kinds = [entry.kind for entry in await other.sessions.entries("s")]
+        assert (kinds.count("turn_completed"), kinds.count("note_added"), noted) == (1, 3, 4)
+        assert (await other.sessions.info("s")).status == "queued"
+        assert await memory.runnable(limit=9) == ["s"]
+        assert await other.recover([agent]) == ["s"]
+        result = await other.sessions.result("s", "m-2")
+        assert result is not None
+        assert result.output == "again"
 
 
 async def test_the_grace_of_a_close_is_measured_by_the_runtimes_clock() -> None:

@@ -7,6 +7,7 @@ from ..base import (
     Commit,
     Committed,
     Held,
+    InboxMoved,
     NoSession,
     Runner,
     Stale,
@@ -21,6 +22,7 @@ from .kit import (
     row_of,
     runner,
     step,
+    submission,
 )
 
 
@@ -59,7 +61,7 @@ class Holding:
             await store.heartbeat(runner("r1"), LEASE)
             assert await store.commit(step(no, 1, 1, "r1")) == Stale(2, 2, "r2")
             assert await store.commit(step(no, 2, 2, "r1")) == Stale(2, 2, "r2")
-            assert await store.release(no, "r1", 1, catalogue()) == Stale(2, 2, "r2")
+            assert await store.release(no, "r1", 1, catalogue(), 1) == Stale(2, 2, "r2")
             assert await store.claim(no, "r1") == Held("r2")
 
     async def test_a_late_heartbeat_renews_a_lease(self, place: Place) -> None:
@@ -139,7 +141,7 @@ class Holding:
             assert await claims() == 0
             await store.claim(no, "r2")
             assert await claims() == 1
-            assert await store.release(no, "r2", 5, catalogue()) == Committed(3, 5, 1)
+            assert await store.release(no, "r2", 5, catalogue(), 1) == Committed(3, 5, 1)
             assert await claims() == 1
             await store.claim(no, "r3")
             assert await claims() == 1
@@ -151,10 +153,24 @@ class Holding:
             no = await create(store)
             await store.heartbeat(runner("r1"), LEASE)
             await store.claim(no, "r1")
-            assert await store.release(no, "r2", 1, catalogue()) == Stale(1, 1, "r1")
-            assert await store.release(no, "r1", 0, catalogue()) == Stale(1, 1, "r1")
-            assert await store.release(77, "r1", 1, catalogue()) == Stale(0, 0, None)
-            assert await store.release(no, "r1", 1, catalogue("waiting", wake_at=5, title="T")) == Committed(1, 1, 1)
+            assert await store.release(no, "r2", 1, catalogue(), 1) == Stale(1, 1, "r1")
+            assert await store.release(no, "r1", 0, catalogue(), 1) == Stale(1, 1, "r1")
+            assert await store.release(77, "r1", 1, catalogue(), 1) == Stale(0, 0, None)
+            assert await store.release(no, "r1", 1, catalogue("waiting", wake_at=5, title="T"), 1) == Committed(1, 1, 1)
             row = await row_of(store)
             assert (row.holder, row.status, row.wake_at, row.title, row.updated) == (None, "waiting", 5, "T", place.clock.now)
-            assert await store.release(no, "r1", 1, catalogue()) == Stale(1, 1, None)
+            assert await store.release(no, "r1", 1, catalogue(), 1) == Stale(1, 1, None)
+
+    async def test_a_release_that_does_not_know_what_arrived_changes_nothing(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            await store.heartbeat(runner("r1"), LEASE)
+            await store.commit(step(no, claim=Claim(runner="r1"), catalogue=catalogue("running")))
+            await store.send(submission(name="m2"))
+            before = await everything(store)
+            assert before[0].wake_at == place.clock.now
+            assert await store.release(no, "r1", 1, catalogue(), 1) == InboxMoved(2)
+            assert await everything(store) == before
+            assert await store.release(no, "r2", 1, catalogue(), 1) == Stale(2, 1, "r1")
+            assert await store.release(no, "r1", 1, catalogue("queued", wake_at=place.clock.now), 2) == Committed(2, 1, 2)
+            assert await store.runnable(limit=9) == ["s"]

@@ -26,6 +26,7 @@ from ..base import (
     Created,
     Held,
     IdTaken,
+    InboxMoved,
     NewSession,
     NoSession,
     OutsideBlob,
@@ -274,14 +275,18 @@ def claim(line: Line, database: Database, token: int, no: int, runner: str, forc
             return NoSession(deleted=code == "deleted")
 
 
-def release(line: Line, database: Database, token: int, no: int, runner: str, fence: int, catalogue: Catalogue) -> Committed | Stale:
+def release(
+    line: Line, database: Database, token: int, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int
+) -> Committed | Stale | InboxMoved:
     listing = database.shapes.listing(catalogue)
-    ((code, version, stands, head, holder),) = line.run("release", token, no, runner, fence, listing, database.given())
+    ((code, version, stands, head, holder),) = line.run("release", token, no, runner, fence, listing, inbox_head, database.given())
     match code:
         case "done" | "there":
             return Committed(version, stands, head)
         case "stale":
             return Stale(version, stands, holder)
+        case "moved":
+            return InboxMoved(head)
         case _:
             return Stale(0, 0, None)
 

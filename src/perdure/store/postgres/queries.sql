@@ -89,7 +89,7 @@ SELECT code, version, fence, inbox_head, holder FROM perdure.claim($1::bigint, $
 -- name: release
 -- Let a session go.
 SELECT code, version, fence, inbox_head, holder
-FROM perdure.release($1::bigint, $2::bigint, $3::text, $4::bigint, $5::perdure.listing, $6::bigint);
+FROM perdure.release($1::bigint, $2::bigint, $3::text, $4::bigint, $5::perdure.listing, $6::bigint, $7::bigint);
 
 -- name: heartbeat
 -- Register or renew a runner.

@@ -23,6 +23,7 @@ from ..base import (
     EffectRow,
     Held,
     IdTaken,
+    InboxMoved,
     InboxRow,
     Loaded,
     News,
@@ -245,10 +246,10 @@ class PostgresStore:
             self._changed(no)
         return answer
 
-    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue) -> Committed | Stale:
+    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int) -> Committed | Stale | InboxMoved:
         database = self._writable()
         token = _token()
-        answer = await self._alone.write(lambda line, _: alone.release(line, database, token, no, runner, fence, catalogue))
+        answer = await self._alone.write(lambda line, _: alone.release(line, database, token, no, runner, fence, catalogue, inbox_head))
         if isinstance(answer, Committed):
             self._changed(no)
         return answer

@@ -23,6 +23,7 @@ from ..base import (
     EffectRow,
     Held,
     IdTaken,
+    InboxMoved,
     InboxRow,
     Loaded,
     News,
@@ -182,8 +183,8 @@ class SQLiteStore:
         answer: Committed | Held | NoSession = await self._write(ClaimWrite(no, runner, force=force))
         return answer
 
-    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue) -> Committed | Stale:
-        answer: Committed | Stale = await self._write(ReleaseWrite(no, runner, fence, catalogue))
+    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int) -> Committed | Stale | InboxMoved:
+        answer: Committed | Stale | InboxMoved = await self._write(ReleaseWrite(no, runner, fence, catalogue, inbox_head))
         return answer
 
     async def heartbeat(self, runner: Runner, lease_ms: int) -> int:

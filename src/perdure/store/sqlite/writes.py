@@ -28,6 +28,7 @@ from ..base import (
     Created,
     Held,
     IdTaken,
+    InboxMoved,
     NewSession,
     NoSession,
     OutsideBlob,
@@ -496,15 +497,17 @@ class ClaimWrite(Write):
 
 
 class ReleaseWrite(Write):
-    def __init__(self, no: int, runner: str, fence: int, catalogue: Catalogue) -> None:
-        self.no, self.runner, self.fence, self.catalogue = no, runner, fence, catalogue
+    def __init__(self, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int) -> None:
+        self.no, self.runner, self.fence, self.catalogue, self.inbox_head = no, runner, fence, catalogue, inbox_head
 
-    def apply(self, tx: Transaction) -> Committed | Stale:
+    def apply(self, tx: Transaction) -> Committed | Stale | InboxMoved:
         head = tx.head(self.no)
         if head is None:
             return Stale(0, 0, None)
         if (head.holder, head.fence) != (self.runner, self.fence):
             return Stale(head.version, head.fence, head.holder)
+        if head.inbox_head != self.inbox_head:
+            return InboxMoved(head.inbox_head)
         tx.must("hold", {"holder": None, "fence": head.fence, "claims": head.claims, "no": self.no})
         tx.list(self.no, self.catalogue, self.now)
         return Committed(head.version, head.fence, head.inbox_head)

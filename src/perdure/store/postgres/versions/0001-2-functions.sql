@@ -557,9 +557,9 @@ BEGIN
 END
 $$;
 
--- Let a held session go.
+-- Let a held session go, unless something arrived that whoever holds it doesn't know.
 CREATE FUNCTION perdure.release(
-    its_token bigint, its_no bigint, runner text, its_fence bigint, l perdure.listing, given bigint,
+    its_token bigint, its_no bigint, runner text, its_fence bigint, l perdure.listing, its_head bigint, given bigint,
     OUT code text, OUT version bigint, OUT fence bigint, OUT inbox_head bigint, OUT holder text
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -574,7 +574,8 @@ BEGIN
     fence := s.fence;
     inbox_head := s.inbox_head;
     holder := s.holder;
-    code := CASE WHEN s.token = its_token THEN 'there' WHEN s.holder = runner AND s.fence = its_fence THEN 'done' ELSE 'stale' END;
+    code := CASE WHEN s.token = its_token THEN 'there' WHEN s.holder IS DISTINCT FROM runner OR s.fence <> its_fence THEN 'stale'
+        WHEN s.inbox_head <> its_head THEN 'moved' ELSE 'done' END;
     IF code <> 'done' THEN
         RETURN;
     END IF;
