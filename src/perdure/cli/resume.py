@@ -9,7 +9,7 @@ import signal
 from ..agent import Agent
 from ..core.entries import TurnCompleted, TurnEnded, TurnFailed
 from ..core.errors import PerdureError, UsageError
-from ..runtime.runtime import Runtime
+from ..runtime.runtime import Runtime, Standing
 from .agents import belongs, load
 from .exits import FAILED, INTERRUPTED, OK, TERMINATED, WAITING, exit_code, failure_code
 from .follow import Follower, Left, Parked
@@ -145,7 +145,7 @@ class _Work:
         self.db = db
         self.rows: list[dict[str, str]] = []
         self.errors: list[PerdureError] = []
-        self._seen: dict[str, int] = {}
+        self._seen: dict[str, Standing | None] = {}
         self._slots = asyncio.Semaphore(self.AT_ONCE)
 
     async def run(self, runtime: Runtime) -> None:
@@ -157,13 +157,14 @@ class _Work:
     async def _one(self, runtime: Runtime, session_id: str) -> None:
         async with self._slots:
             row = {"session": session_id}
+            stood = await runtime.standing(session_id)
             try:
                 await runtime.recover(self.agents, session=session_id)
                 info = await runtime.sessions.info(session_id)
-                row["status"], self._seen[session_id] = info.status, info.version
+                row["status"], self._seen[session_id] = info.status, stood
                 self.screen.note(f"{session_id}  ", (row["status"], "bold"))
             except PerdureError as error:
-                self._seen.setdefault(session_id, -1)
+                self._seen.setdefault(session_id, None)
                 self.errors.append(error)
                 row |= {"status": "refused", "error": error.code}
                 self.screen.advice(("✗ ", "red"), f"{session_id}: {told(error, self.db, session_id)}")

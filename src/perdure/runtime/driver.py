@@ -78,6 +78,8 @@ class Driver:
         self._team = agent.team if team is None else team
         self.interest = 0
         self.errand = False
+        self.taken_up = asyncio.Event()
+        self.ending = False
         self.error: Exception | None = None
         self.ran_a_turn = False
         self.lingering: list[asyncio.Task[None]] = []
@@ -89,6 +91,7 @@ class Driver:
         self._fence = 0
         self._moved = 0
         self._unannounced = False
+        self._told = self._asked = 0
         self._performer = Performer(
             session_id=session_id,
             store_id=self.store.store_id,
@@ -186,21 +189,29 @@ class Driver:
         """Advance while somebody is interested, or until what was taken up is done. Ends with the error that made it impossible to go on.
 
         A session that is found damaged is halted, and that error is a `SessionHalted` then, with what was found as its cause.
-        ``errand``: take up what there is, once, and end.
+        ``errand``: take up what there is, once, and end. ``taken_up`` is set when that is held here, or was found to be nothing.
+        ``ending``: nothing more is taken up, and whoever wants that waits for the end.
         """
         try:
             while self.held or self._wanted:
+                told, asked = self._told, self._asked
                 state = await self.advance()
+                if self.held:
+                    self.taken_up.set()
                 if state == "again" and not self._waits_for_effects():
                     continue
                 if state in ("parked", "elsewhere"):
-                    self.errand = False
+                    if asked == self._asked and (told == self._told or state == "elsewhere"):
+                        # A look that began before somebody asked, or told of something, may have missed what that is about.
+                        self.errand = False
+                        self.taken_up.set()
                     await self.runtime.news.look_for_results(self.session_id)
                 if state != "elsewhere":
                     self._family.tend(self._known.checkpoint, keep=self.interest > 0)
                 if self.held or self.interest or self._family.waits or state == "working":
                     await self._wait(state)
         except StoreCorrupt as error:
+            self.ending = True
             self._abandon()
             stopped = await halt_damaged(self.runtime, self.session_id, error)
             if stopped is None:
@@ -210,6 +221,8 @@ class Driver:
             self._abandon()
             raise
         finally:
+            self.ending = True
+            self.taken_up.set()
             self._family.leave()
             self._hooks.abandon()
             await self._hooks.end_session()
@@ -249,6 +262,7 @@ class Driver:
             # Ours is announced too, once; its answer says what else arrived.
             self._unannounced = False
         elif sure or not self.held:
+            self._told += 1
             self._known.dirty = True
             self._wake.set()
         elif self.runtime.notice_delay:
@@ -260,6 +274,14 @@ class Driver:
         if head is self._known.head:
             self._known.dirty = True
             self._wake.set()
+
+    def take_up(self) -> None:
+        """Take up what there is, once, whether anybody stays interested or not."""
+        self.errand = True
+        self._asked += 1
+        if not self.held:
+            self.taken_up.clear()
+            self.notice()
 
     def stop(self) -> None:
         """Start nothing more; what runs may end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from contextvars import Context
+from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING
 
 from ..agent import Agent
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["Engagements"]
 
 _log = logging.getLogger("perdure.runtime")
+
+_driven: ContextVar[str] = ContextVar("driven", default="")
+"""The session in whose work a piece of code runs: it must not wait for the end of that."""
 
 FAULT_PAUSE_MS = 30_000
 """How long a session is left alone whose work ended with a fault in the code."""
@@ -83,14 +86,17 @@ class Engagements:
         await self.heartbeat.register(agent.name)
         self._check_capacity(session_id)
         self._runtime.news.listen()
-        while (driver := self.drivers.get(session_id)) is not None and not driver.serves(agent):
-            if driver.interest:
+        while (driver := self.drivers.get(session_id)) is not None and (driver.ending or not driver.serves(agent)):
+            if driver.interest and not driver.ending:
                 raise SessionBusy(
                     f"{session_id!r} is worked on here under another definition of {driver.agent.name!r}", hint="close that handle first"
                 )
-            # Nobody waits for it: it ends with what it is doing, and the next one has the new definition.
+            if _driven.get() == session_id:
+                raise SessionBusy(f"the work on {session_id!r} is about to end", hint="have more of it done behind that")
+            # Nobody waits for it, or it lets go already: it ends with what it is doing, and the next one has the new definition.
             driver.notice()
             await asyncio.wait([self.tasks[session_id]])
+            self._check_capacity(session_id)
         if driver is None:
             driver = self.drivers[session_id] = Driver(self._runtime, session_id, agent, team)
             driver.forced = force
@@ -133,6 +139,7 @@ class Engagements:
 
     async def _drive(self, driver: Driver) -> None:
         session_id = driver.session_id
+        _driven.set(session_id)
         try:
             await driver.run()
         except Exception as error:

@@ -126,7 +126,8 @@ class Family:
         try:
             while not task.done():
                 if not self._kept and engaged:
-                    driver.errand, engaged = True, False
+                    driver.take_up()
+                    engaged = False
                     self._runtime.work.disengage(driver)
                 changed = asyncio.ensure_future(self._changed.wait())
                 try:

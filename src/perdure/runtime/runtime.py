@@ -8,7 +8,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..agent import Agent
 from ..agent.agent import check_agent, check_agents
@@ -61,6 +61,9 @@ if TYPE_CHECKING:
 __all__ = ["Runtime", "open"]
 
 _log = logging.getLogger("perdure.runtime")
+
+Standing: TypeAlias = tuple[int, int]
+"""A session's version, and the number of its last submission: what anybody does there changes one of them."""
 
 NOTICE_DELAY = 0.002
 """How long a change of a session that this process holds may be its own before the inbox is read again (seconds)."""
@@ -409,49 +412,58 @@ class Runtime:
         by_name |= {agent.name: (agent, agent.team) for agent in given}
         if session is not None:
             return await self._recover_one(session, by_name, force)
-        seen: dict[str, int] = {}
+        seen: dict[str, Standing | None] = {}
         while found := await self.due(by_name, seen):
             for start in range(0, len(found), self.capacity or len(found)):
                 await asyncio.gather(
-                    *(self._recover_quietly(item, by_name) for item in found[start : start + (self.capacity or len(found))])
+                    *(self._recover_quietly(item, by_name, seen) for item in found[start : start + (self.capacity or len(found))])
                 )
-            for item in found:
-                head = await self.store.load(item)
-                seen[item] = -1 if head is None else head.row.version
         return [*seen]
 
-    async def due(self, agents: Iterable[str], seen: Mapping[str, int]) -> list[str]:
-        """The sessions of these agents that somebody must look at now, but for those that stand where they were ``seen``, by version.
+    async def due(self, agents: Iterable[str], seen: Mapping[str, Standing | None]) -> list[str]:
+        """The sessions of these agents that somebody must look at now, but for those that stand where they were ``seen``, or nowhere.
 
-        A parent is due again when its child came to its end.
+        One is due again when something was sent to it behind that, or its child came to its end.
         """
         found = []
         for item in await self.store.runnable(limit=100 + len(seen), agents=[*agents]):
-            head = await self.store.load(item) if item in seen else None
-            if item not in seen or (head is not None and seen[item] not in (-1, head.row.version)):
+            if item not in seen or (seen[item] is not None and seen[item] != await self.standing(item)):
                 found.append(item)
         return found
 
-    async def _recover_quietly(self, session_id: str, by_name: Mapping[str, tuple[Agent, Mapping[str, Agent]]]) -> None:
+    async def standing(self, session_id: str) -> Standing | None:
+        """Where a session stands: its version, and how much was sent to it. ``None``: there is no such session."""
+        head = await self.store.load(session_id)
+        return None if head is None else (head.row.version, head.row.inbox_head)
+
+    async def _recover_quietly(
+        self, session_id: str, by_name: Mapping[str, tuple[Agent, Mapping[str, Agent]]], seen: dict[str, Standing | None]
+    ) -> None:
+        # What changes behind this is looked at again, even if it came when the work on it was about to end.
+        seen[session_id] = await self.standing(session_id)
         try:
             await self._recover_one(session_id, by_name, force=False)
         except Exception as error:
             _log.warning("the session %s can't go on: %s", session_id, error)
+            seen[session_id] = await self.standing(session_id)
 
     async def _recover_one(self, session_id: str, by_name: Mapping[str, tuple[Agent, Mapping[str, Agent]]], force: bool) -> list[str]:
         info = await self.sessions.info(session_id)
         agent, team = by_name.get(info.agent, (None, None))
         if agent is None:
             raise UnknownAgent(f"the session {session_id!r} belongs to the agent {info.agent!r}", hint=f"known here: {', '.join(by_name)}")
-        if session_id in self.work.drivers and self.work.drivers[session_id].interest:
-            # Somebody here works on it already, for as long as they like.
-            return [session_id]
-        driver = await self.work.engage(session_id, agent, force=force, team=team)
-        task = self.work.tasks.get(session_id)
-        driver.errand = True
-        self.work.disengage(driver)
-        if task is not None:
-            await asyncio.wait([task])
+        driver = self.work.drivers.get(session_id)
+        if driver is not None and driver.interest and not driver.ending:
+            # Somebody here works on it already, for as long as they like; and if they go before it is taken up, it is all the same.
+            driver.take_up()
+            await driver.taken_up.wait()
+        else:
+            driver = await self.work.engage(session_id, agent, force=force, team=team)
+            task = self.work.tasks.get(session_id)
+            driver.take_up()
+            self.work.disengage(driver)
+            if task is not None:
+                await asyncio.wait([task])
         if driver.error is not None:
             raise driver.error
         return [session_id]
