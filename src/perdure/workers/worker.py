@@ -23,6 +23,10 @@ OVERDUE_MS = 5_000
 AT_ONCE = 200
 """How many sessions are hinted at together."""
 
+LOOKS_APART = 0.05
+"""How long after one look into the store the next one may begin (seconds): whatever is committed changes something, and those who run
+sessions need the same connections."""
+
 PAUSE, PAUSE_LIMIT = 0.5, 10.0
 """How long it rests when the store or the engine fails, twice as long each time, up to the limit (seconds)."""
 
@@ -112,8 +116,10 @@ class Worker:
     async def _scout(self) -> None:
         """Find what somebody must look at, and say so."""
         await self._runtime.register(self._agents)
+        loop = asyncio.get_running_loop()
         while True:
             self._news.clear()
+            again = loop.time() + LOOKS_APART
             now = await self._runtime.store.now()
             found = await self._runtime.store.runnable(limit=AT_ONCE, agents=self._names)
             due = [name for name in found if name not in self._working]
@@ -124,6 +130,7 @@ class Worker:
                 await self._hint(new)
             self._look_here([name for name, at in self._hinted.items() if now - at >= OVERDUE_MS])
             await self._rest(now)
+            await asyncio.sleep(max(0.0, again - loop.time()))
 
     async def _hint(self, session_ids: list[str]) -> None:
         try:

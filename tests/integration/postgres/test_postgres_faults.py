@@ -29,6 +29,7 @@ from perdure.store.conformance.kit import LEASE, catalogue, content, create, fac
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.address import parse
 from perdure.store.postgres.notices import Notices
+from perdure.store.postgres.sql import sql_for
 from tests.postgres import Server
 
 
@@ -399,6 +400,20 @@ async def test_a_statement_that_takes_too_long_is_cancelled_on_the_server_too(po
             while postgres.execute("SELECT FROM pg_stat_activity WHERE application_name = %s AND state = 'active'", schema):
                 await asyncio.sleep(0.01)
         assert await store.commit(step(no)) == Committed(2, 0, 1)
+
+
+async def test_who_looks_for_work_reads_what_is_due_and_joins_what_is_held(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema):
+        pass
+    statement = sql_for(schema).queries["runnable"].decode().rstrip(";")
+    with psycopg.connect(postgres.url) as connection:
+        # A plan for tables of any size: an empty one is read whole.
+        connection.execute(f"SET enable_seqscan = off; PREPARE look AS {statement}".encode())
+        plan = "\n".join(line for (line,) in connection.execute("EXPLAIN EXECUTE look (NULL, NULL, 9)").fetchall())
+    assert "Index Cond: (wake_at <= " in plan
+    assert "Anti Join" in plan
+    assert "alive(" not in plan
 
 
 async def test_steps_are_hot_updates_of_the_session_s_row(postgres: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import perdure
 from perdure import Agent, FunctionModel, ModelRequest, Reply, ToolCall, ToolContext, UsageError, tool
 from perdure.runtime.verify import verify
+from perdure.store.conformance.kit import submission
 from perdure.workers.engine import Look
 from perdure.workers.local import LocalEngine
-from perdure.workers.worker import Worker
+from perdure.workers.worker import LOOKS_APART, Worker
 
 from ..interactive.acting import eventually
 
@@ -134,6 +137,26 @@ async def test_lost_hints_cost_nothing_but_time(tmp_path: Path, monkeypatch: pyt
         await asyncio.wait_for(finished(tmp_path / "a.db", len(NAMES)), 30)
     assert engine.lost >= len(NAMES)
     assert set(shop.paid.values()) == {1}
+
+
+async def test_a_worker_does_not_look_into_the_store_at_every_commit(tmp_path: Path) -> None:
+    shop, looks = Shop(), 0
+    async with working(tmp_path / "a.db", shop.agent) as worker:
+        store = worker._runtime.store
+        runnable = store.runnable
+
+        async def counted(**options: Any) -> list[str]:
+            nonlocal looks
+            looks += 1
+            return await runnable(**options)
+
+        store.runnable = counted  # type: ignore[method-assign]
+        began = time.monotonic()
+        # Another agent's sessions: each is a change, and none is work.
+        for number in range(200):
+            await store.send(submission(f"theirs {number}"))
+        took = time.monotonic() - began
+    assert looks <= took / LOOKS_APART + 2
 
 
 async def test_a_worker_whose_engine_is_gone_looks_at_what_it_finds_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -267,19 +267,20 @@ FROM perdure.sessions WHERE no > $1::bigint ORDER BY no LIMIT $2::bigint;
 SELECT id, host, pid, started, expires, agents, expires > coalesce($1::bigint, perdure.now()) FROM perdure.runners ORDER BY id;
 
 -- name: runnable
--- Free sessions that are due and sessions of dead holders, oldest first.
+-- Free sessions that are due and sessions of dead holders, oldest first. The moment is taken once, so that an index can be asked for it.
+WITH clock AS MATERIALIZED (SELECT coalesce($1::bigint, perdure.now()) AS moment)
 SELECT session_id FROM (
     (
         SELECT session_id, wake_at AS due, no FROM perdure.sessions
-        WHERE holder IS NULL AND wake_at IS NOT NULL AND wake_at <= coalesce($1::bigint, perdure.now())
+        WHERE holder IS NULL AND wake_at IS NOT NULL AND wake_at <= (SELECT moment FROM clock)
             AND ($2::text[] IS NULL OR agent = ANY ($2::text[]))
         ORDER BY wake_at, no LIMIT $3::bigint
     )
     UNION ALL
     (
-        SELECT session_id, coalesce(wake_at, updated) AS due, no FROM perdure.sessions
-        WHERE holder IS NOT NULL AND NOT perdure.alive(holder, coalesce($1::bigint, perdure.now()))
-            AND ($2::text[] IS NULL OR agent = ANY ($2::text[]))
+        SELECT session_id, coalesce(wake_at, updated) AS due, no FROM perdure.sessions AS s
+        WHERE holder IS NOT NULL AND ($2::text[] IS NULL OR agent = ANY ($2::text[]))
+            AND NOT EXISTS (SELECT FROM perdure.runners AS r WHERE r.id = s.holder AND r.expires > (SELECT moment FROM clock))
         ORDER BY due, no LIMIT $3::bigint
     )
 ) AS waiting
