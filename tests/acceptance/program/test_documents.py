@@ -110,7 +110,6 @@ def test_the_page_about_memory_runs_and_prints_what_it_says(tmp_path: Path) -> N
 
 
 def test_the_example_that_searches_by_meaning_finds_what_another_session_said(tmp_path: Path) -> None:
-    pytest.importorskip("wordllama", reason="pip install wordllama")
     printed = python(tmp_path, "meaning.py", (ROOT / "examples" / "meaning_memory.py").read_text())
     assert printed.splitlines() == ["- Ann is allergic to peanuts.", "I see."]
 
