@@ -275,6 +275,6 @@ def bounds_cost(turn: Turn) -> bool:
 
 def is_clocked(turn: Turn) -> bool:
     """Whether anybody wants to know how long the turn runs."""
-    return turn.allowance is not None or any(
-        limits is not None and limits.seconds is not None for limits in (turn.limits, turn.run, turn.session)
-    )
+    if turn.allowance is not None or turn.limits.seconds is not None:
+        return True
+    return (turn.run is not None and turn.run.seconds is not None) or (turn.session is not None and turn.session.seconds is not None)

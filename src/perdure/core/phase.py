@@ -25,8 +25,8 @@ def phase(checkpoint: Checkpoint) -> Phase:
         return "completing"
     if turn.unplanned:
         return "tools"
-    tools = turn.tools
-    if tools and (any(item.status in ("started", "unknown") for item in tools) or startable(turn) or reviewing(turn)):
+    called = {item.status for item in turn.tools}
+    if called and ("started" in called or "unknown" in called or called == {"ended"} or startable(turn)):
         return "tools"
     if turn.requests or turn.awaiting:
         return "waiting"

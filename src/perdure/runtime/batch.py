@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 from msgspec.structs import replace
@@ -27,12 +27,13 @@ from ..core.entries import (
     TurnEnded,
 )
 from ..core.errors import Refused
-from ..core.journal import SALT_BYTES, Sealed, seal
+from ..core.journal import Sealed, seal
 from ..core.phase import phase
 from ..core.records import Failure, Pool
 from ..core.reports import Calling
 from ..store.base import Catalogue, Claim, Commit, Edited, EffectRow, InboxRow, Loaded, SessionStatus, StoredBlob, UniqueState
 from ..store.pools import Draw
+from .salts import new_salt
 
 __all__ = ["TRIES", "Batch", "parked", "receipt_row", "seal_all", "standing"]
 
@@ -44,10 +45,8 @@ TRIES = 5
 def seal_all(entries: list[Entry], *, chain: bytes, session_id: str) -> tuple[Sealed, ...]:
     """Entries as rows, each chained to the one before."""
     sealed: list[Sealed] = []
-    salts = secrets.token_bytes(SALT_BYTES * len(entries))
-    for index, entry in enumerate(entries):
-        salt = salts[index * SALT_BYTES : (index + 1) * SALT_BYTES]
-        sealed.append(seal(entry, chain=chain, session_id=session_id, salt=salt))
+    for entry in entries:
+        sealed.append(seal(entry, chain=chain, session_id=session_id, salt=new_salt()))
         chain = sealed[-1].chain
     return tuple(sealed)
 
@@ -55,6 +54,11 @@ def seal_all(entries: list[Entry], *, chain: bytes, session_id: str) -> tuple[Se
 def standing(entry: OperationEnded | EffectSettled) -> UniqueState | None:
     """Whether what only one call may do is done, or may be; ``None``: it may be done again. What failed or was cancelled did not happen."""
     return "succeeded" if entry.status == "succeeded" else "uncertain" if entry.status == "uncertain" else None
+
+
+@cache
+def _bases(kind: type) -> frozenset[type]:
+    return frozenset(kind.__mro__)
 
 
 def receipt_row(command: Command, *, arrival: int, at: int, seq: int) -> InboxRow:
@@ -80,6 +84,7 @@ class Batch:
         self.head = head
         self.before = checkpoint
         self.draft = Draft(checkpoint)
+        self.entries = self.draft.entries
         self.now = now
         self.consumed: dict[str, int] = {}
         self.settled: dict[str, int] = {}
@@ -100,9 +105,9 @@ class Batch:
         return self.draft.checkpoint
 
     @property
-    def entries(self) -> list[Entry]:
-        """What was decided so far."""
-        return self.draft.entries
+    def kinds(self) -> set[type]:
+        """The types of what was decided so far, and their bases."""
+        return set().union(*(_bases(type(entry)) for entry in self.entries))
 
     def apply(self, command: Any) -> tuple[Entry, ...]:
         """Decide a command. Raises a `Refused`, and changes nothing, where the state says no."""

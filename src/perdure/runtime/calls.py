@@ -209,10 +209,13 @@ class Calls:
 
     async def start(self, batch: Batch, ledger: Ledger, fence: int) -> bool:
         """Start what may start, after one more look at each call. True: something was decided instead, so look again."""
+        tools, may_start = batch.draft.turn.tools, startable(batch.draft.turn)
+        if not may_start and any(item.status == "started" for item in tools):
+            return False
         before = len(batch.entries)
         plans: dict[str, Plan] = {}
         taken: dict[str, str] = {}
-        for item in startable(batch.draft.turn):
+        for item in may_start:
             if item.not_before > batch.now:
                 continue
             tool = self._agent.tool(item.plan.name)

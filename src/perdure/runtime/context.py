@@ -60,7 +60,7 @@ class Prefix(Sequence[Message]):
     def __getitem__(self, index: slice) -> Sequence[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
         if isinstance(index, slice):
-            return self._messages[: self._length][index]
+            return [self._messages[place] for place in range(*index.indices(self._length))]
         if not -self._length <= index < self._length:
             raise IndexError(index)
         return self._messages[index % self._length]
@@ -112,7 +112,8 @@ class _Sizes:
     def of(self, messages: list[Message], estimate: Estimate, group: str | None, private_from: int) -> list[int]:
         """The sums of all there are. It costs what is new."""
         sums = self.known(messages, estimate, group, private_from)
-        for message in islice(messages, len(sums) - 1, None):
+        for index in range(len(sums) - 1, len(messages)):
+            message = messages[index]
             sums.append(sums[-1] + estimate.message(message, group if message.position >= private_from else None))
         return sums
 

@@ -17,7 +17,16 @@ from ..agent import Agent
 from ..agent.definition import describe
 from ..core.checkpoint import Operation, Turn
 from ..core.commands import Interrupt, PostMessage
-from ..core.entries import DefinitionChange, RequestOpened, SessionChanged, TurnEnded, TurnEnding, TurnStarted
+from ..core.entries import (
+    DefinitionChange,
+    ExtensionSet,
+    RequestOpened,
+    SessionChanged,
+    SubmissionRefused,
+    TurnEnded,
+    TurnEnding,
+    TurnStarted,
+)
 from ..core.errors import Fenced, LimitExceeded, SessionStuck, StoreCorrupt, TransactionLost, UnknownAgent
 from ..core.memory import MEMORY
 from ..core.model_calls import ModelCall
@@ -455,10 +464,10 @@ class Driver:
         assert self._known.head is not None
         flooded = self._moved >= INBOX_RETRIES
         release = self._releases(batch) and not flooded
-        ended = any(isinstance(entry, TurnEnded | TurnEnding) for entry in batch.entries)
+        kinds = batch.kinds
+        ended = TurnEnded in kinds or TurnEnding in kinds
         named = self._known.seen_head if (release or ended) and not flooded else None
-        listed = any(isinstance(entry, TurnStarted | SessionChanged) for entry in batch.entries)
-        changed = claim is not None or release or ended or listed
+        changed = claim is not None or release or ended or TurnStarted in kinds or SessionChanged in kinds
         pending = [row for row in self._known.rows if row.submission_id not in batch.consumed]
         status, wake_at = parked(batch.checkpoint, pending, batch.now) if release else ("running", None)
         try:
@@ -517,10 +526,10 @@ class Driver:
             self._wake.set()
         self._performer.turn = batch.checkpoint.turn
         await self._read_metadata()
-        self._turns.committed(batch, claimed=commit.claim is not None)
-        if any(isinstance(entry, TurnStarted) for entry in batch.entries):
-            self.ran_a_turn = True
-        if batch.checkpoint.agent != self.agent.name and any(entry.kind == DefinitionChange.kind for entry in batch.entries):
+        kinds = batch.kinds
+        self.ran_a_turn |= TurnStarted in kinds
+        self._turns.committed(batch, begun=commit.claim is not None or TurnStarted in kinds)
+        if batch.checkpoint.agent != self.agent.name and DefinitionChange in kinds:
             await self._become(batch.checkpoint.agent)
         self._work.start(self._known.checkpoint, answer.fence)
         if self.held:
@@ -531,17 +540,19 @@ class Driver:
         if batch.checkpoint.parent is not None:
             self._tell_callers(batch)
         self.runtime.news.observe(self.session_id, batch)
-        if any(map(learns, batch.entries)):
+        if ExtensionSet in kinds and any(map(learns, batch.entries)):
             await self._export_memory()
         if answer.fence > self._fence + 1:
             # Somebody else held the session meanwhile.
             self._called.forget()
         self._fence = answer.fence
         self._called.note(batch.entries)
-        for entry in batch.entries:
-            if isinstance(entry, TurnEnded):
-                await self._called.complete(self.store, commit.no, entry)
-        self.runtime.news.settled(self, batch)
+        if TurnEnded in kinds:
+            for entry in batch.entries:
+                if isinstance(entry, TurnEnded):
+                    await self._called.complete(self.store, commit.no, entry)
+        if TurnEnded in kinds or SubmissionRefused in kinds:
+            self.runtime.news.settled(self, batch)
 
     def _tell_callers(self, batch: Batch) -> None:
         """Whoever watches a session that called this one learns that somebody has to answer."""
@@ -624,6 +635,8 @@ class Driver:
 
     def _giving_way(self) -> tuple[Operation, ...]:
         """The open calls, if somebody steers the turn and each of them gives way to that."""
+        if not self._known.rows:
+            return ()
         turn = self._known.checkpoint.turn
         open_calls = tuple(item for item in turn.tools if item.status != "ended") if turn is not None else ()
         if turn is None or turn.calls or turn.unplanned or turn.requests or not open_calls:

@@ -279,11 +279,11 @@ class Performer:
 
         Cancelling it cancels an async tool and waits for its end; a sync one goes on, and its end is reported late.
         """
-        context = self.context(operation, agent)
         try:
             bound = tool.check(arguments)
         except ArgumentsInvalid as error:
             return self._responded(operation, "failed", said(error, None), is_error=True, failure=Failure(code="invalid_arguments"))
+        context = self.context(operation, agent) if tool.takes_context else None
         seconds = None if tool.timeout is None else min(tool.timeout, LONGEST_SECONDS)
         running = tool.start(context, bound)
         ended = running.ended

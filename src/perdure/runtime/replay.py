@@ -109,7 +109,7 @@ class _Recorded(Tool):
 
     receipts: Receipts
 
-    def start(self, context: ToolContext, bound: BoundCall) -> Running[Any]:
+    def start(self, context: ToolContext | None, bound: BoundCall) -> Running[Any]:
         response = self.receipts.take(self.name, bound.arguments)
 
         def answer() -> Any:

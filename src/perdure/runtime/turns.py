@@ -16,7 +16,7 @@ from ..core import canonical, commands, reports
 from ..core.budget import plus, within_reach
 from ..core.checkpoint import Checkpoint, Operation, Turn
 from ..core.commands import CallTool, Compact, PostMessage, ReportResult, Resume, RunCommand, SelectRoute
-from ..core.entries import OperationStarted, TurnEnded, TurnEnding, TurnStarted
+from ..core.entries import OperationStarted, TurnEnded, TurnEnding
 from ..core.errors import DefinitionChanged, LimitExceeded, MiddlewareError, StoreCorrupt, UnknownAgent
 from ..core.journal import open_entry
 from ..core.messages import Message, ToolCall
@@ -128,9 +128,9 @@ class Turns:
         self.taken = 0
         self.faults.clear()
 
-    def committed(self, batch: Batch, *, claimed: bool) -> None:
-        """What was decided stands."""
-        if claimed or any(isinstance(entry, TurnStarted) for entry in batch.entries):
+    def committed(self, batch: Batch, *, begun: bool) -> None:
+        """What was decided stands. ``begun``: the session was taken up, or a turn of it began."""
+        if begun:
             self.given_route = None
         del self._work.reports[: self.taken]
         self.stored.update(batch.blobs)

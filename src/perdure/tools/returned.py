@@ -47,6 +47,8 @@ def parted(value: Any) -> tuple[Any, tuple[Media, ...]]:
 def _without(value: Any, media: list[Media], seen: dict[int, Any], depth: int = 0) -> Any:
     """``seen``: what came of lists and objects by identity. Few of them can stand for more than there is time to look at."""
     kind = type(value)
+    if kind is str:
+        return value
     if isinstance(value, Media):
         media.append(value)
         return described(value.blob)

@@ -42,6 +42,7 @@ _LIGHT = 64 * 1024
 _RESULT_VALUES = 4 * 1024 * 1024
 """The most values in one result: few objects in memory can stand for more than any disk holds."""
 
+_EXACT = frozenset({str, int, bool, type(None)})
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 _SECTION = re.compile(
@@ -70,8 +71,6 @@ class Shape:
 
     def bind(self, tool: str, arguments: Any) -> dict[str, Any]:
         """The Python values for the function, defaults filled in, new ones every time. Raises `ArgumentsInvalid`."""
-        from pydantic import ValidationError
-
         if isinstance(arguments, str):
             raise ArgumentsInvalid(f"the arguments of {tool} are not valid JSON; send one JSON object")
         if not isinstance(arguments, dict):
@@ -82,10 +81,12 @@ class Shape:
             raise ArgumentsInvalid(f"the arguments of {tool} can't be kept: {error}") from None
         try:
             return self.adapter.validate_json(data)
-        except ValidationError as error:
-            # `from None`: the original prints the values, and these may be secrets that must not reach a log.
-            raise ArgumentsInvalid(f"the arguments of {tool} are not valid: {wrong_fields(error)}") from None
         except Exception as error:
+            from pydantic import ValidationError
+
+            if isinstance(error, ValidationError):
+                # `from None`: the original prints the values, and these may be secrets that must not reach a log.
+                raise ArgumentsInvalid(f"the arguments of {tool} are not valid: {wrong_fields(error)}") from None
             _log.exception("a validator of the tool %s failed", tool)
             raise ArgumentsInvalid(f"the arguments of {tool} could not be checked: a validator raised {type(error).__name__}") from None
 
@@ -207,10 +208,10 @@ def _place(where: str, place: str | int) -> str:
 
 def _name_of(key: Any) -> str:
     """A key as `to_jsonable_python` writes it."""
-    from pydantic_core import to_jsonable_python
-
     if type(key) is str:
         return key
+    from pydantic_core import to_jsonable_python
+
     (name,) = to_jsonable_python({key: None}, fallback=msgspec.to_builtins)
     return str(name)
 
@@ -225,12 +226,12 @@ def identity(value: Any) -> Any:
     It says whether two calls would do the same thing, so that 5 and "5" for an int, or 1.5 and 1.50 for a Decimal, are one effect. A secret
     counts by its digest: two secrets are two effects, and neither can be read here.
     """
+    if type(value) in _EXACT:
+        return value
     from pydantic import BaseModel
     from pydantic_core import to_jsonable_python
 
     match value:
-        case bool() | None:
-            return value
         case float() if not math.isfinite(value):
             return str(value)
         case Decimal() if value.is_finite():

@@ -348,13 +348,21 @@ class Tool:
         except ArgumentsInvalid:
             return ""
 
-    def start(self, context: ToolContext, bound: BoundCall) -> Running[Any]:
-        """Start a call and return at once. Its result is plain JSON data, or `WithMedia`, or `ResultInvalid` is its outcome.
+    @property
+    def takes_context(self) -> bool:
+        """Whether a call needs to be told about itself."""
+        return self.shape.context is not None or self.effect == "transactional"
+
+    def start(self, context: ToolContext | None, bound: BoundCall) -> Running[Any]:
+        """Start a call and return at once; ``context`` is needed by a tool that `takes_context`.
+
+        Its result is plain JSON data, or `WithMedia`, or `ResultInvalid` is its outcome.
 
         That of a transactional one may be `InTransaction`: its result comes of it.
         """
         kwargs = bound.kwargs if self.shape.context is None else {self.shape.context: context, **bound.kwargs}
         if self.effect == "transactional":
+            assert context is not None
             then = partial(_in_transaction, context.asked)
             return begin(
                 self.name, self.function, kwargs, is_async=self.is_async, then=then, quick=lambda value: isinstance(value, InTransaction)
