@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from . import editing, importing, listing, loading, postgres, sending, steps
+from . import editing, importing, listing, loading, postgres, sending, steps, workers
 from .report import Figure, machine, table
 
 Measurement = Callable[[], Awaitable[list[Figure]]]
@@ -37,6 +37,7 @@ def _measurements(directory: Path, *, quick: bool) -> dict[str, Measurement]:
         "edit": lambda: editing.editing(directory, rounds=9 if quick else 30),
         "send": lambda: sending.send_latency(directory, count=60 if quick else 400),
         "postgres": lambda: postgres.on_postgres(directory, pairs=9 if quick else 30, steps=20),
+        "workers": lambda: workers.two_workers(directory, pairs=few, sessions=32, steps=10),
         "import": imports,
     }
 

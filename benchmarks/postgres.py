@@ -30,7 +30,7 @@ from .floor import Cost
 from .report import Figure, Pairs
 from .workload import Effect, Workload
 
-__all__ = ["on_postgres"]
+__all__ = ["BareFloor", "fresh", "on_postgres", "postgres_server"]
 
 PER_STEP = 2
 SESSIONS = 32
@@ -113,7 +113,7 @@ def _write(line: Line, rows: list[tuple[Any, ...]]) -> None:
 
 
 @contextmanager
-def _server(directory: Path) -> Iterator[str]:
+def postgres_server(directory: Path) -> Iterator[str]:
     """A server on the measured disk, with the settings that it comes with."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -135,7 +135,7 @@ async def _runtime(url: str) -> AsyncIterator[tuple[Runtime, Recorder]]:
 
 async def on_postgres(directory: Path, *, pairs: int, steps: int) -> list[Figure]:
     """All of it, on a server that is started for it."""
-    with _server(directory) as url:
+    with postgres_server(directory) as url:
         return [
             *await _steps(url, pairs=pairs, steps=steps),
             *await _scaling(url, pairs=max(3, pairs // 3), steps=steps),
@@ -157,7 +157,7 @@ async def _steps(url: str, *, pairs: int, steps: int) -> list[Figure]:
                     ours, commits = await workload.run(runtime, recorder, [effect], f"turn {number}")
                     recorder.take()
                     assert len(commits) == PER_STEP * steps, len(commits)
-                    bare = floor.replay(_fresh(commits, number))
+                    bare = floor.replay(fresh(commits, number))
                     if number:
                         walls.add(ours.wall / steps, bare.wall / steps)
                         cpus.add(ours.cpu / steps, bare.cpu / steps)
@@ -179,11 +179,11 @@ async def _scaling(url: str, *, pairs: int, steps: int) -> list[Figure]:
             ours_one, commits = await single.run(runtime, recorder, ["alone"], f"alone {number}")
             recorder.take()
             count = len(commits)
-            bare_one = one.replay(_fresh(commits, number))
+            bare_one = one.replay(fresh(commits, number))
             store_one = await _through_the_store(recorder, commits)
             ours, commits = await together.run(runtime, recorder, names, f"turn {number}")
             recorder.take()
-            bare = many.replay(_fresh(commits, number))
+            bare = many.replay(fresh(commits, number))
             store = await _through_the_store(recorder, commits)
             recorder.take()
             if number:
@@ -260,7 +260,7 @@ async def _growth(url: str, *, pairs: int, steps: int) -> list[Figure]:
     ]
 
 
-def _fresh(commits: Sequence[Commit], number: int) -> list[Commit]:
+def fresh(commits: Sequence[Commit], number: int) -> list[Commit]:
     """The commits as those of sessions that the floor has not seen: it needs no journal before them."""
     return [msgspec.structs.replace(commit, no=commit.no + number * 1_000_000) for commit in commits]
 

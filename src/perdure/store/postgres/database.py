@@ -29,7 +29,7 @@ class Database:
     may take. ``clock`` (ms) stands in for the database's own clock. ``make``: whether a store is made where there is none.
     """
 
-    def __init__(self, address: Address, *, timeout: float, patience: float, clock: Callable[[], int] | None, make: bool) -> None:
+    def __init__(self, address: Address, *, timeout: float, patience: float, clock: Callable[[], int] | None, make: bool = True) -> None:
         self.address = address
         self.patience = patience
         self.timeout = timeout
