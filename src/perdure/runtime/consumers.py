@@ -7,10 +7,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
+import msgspec
+
 from ..core.entries import Entry
 from ..core.errors import RuntimeClosed, SessionNotFound, StoreClosed, UsageError
 from ..core.journal import open_entry
-from ..store.base import Loaded, News
+from ..store.base import Loaded, News, SessionQuery
 from .halting import check_not_halted
 from .messages import read_entries
 
@@ -126,14 +128,16 @@ class Consumer:
         """Forget how far it came, in all sessions. Under the same name, it begins anew."""
         await self._runtime.store.forget(self.name)
 
-    async def consume(self, projector: Projector | Project, *, follow: bool = True) -> None:
+    async def consume(self, projector: Projector | Project, *, follow: bool = True, heal: bool = False) -> None:
         """Deliver everything that was not acknowledged, and go on with what comes; without ``follow``, return when there is no more.
 
+        A projector whose `Projector.position` is behind what was acknowledged, since a part of what it keeps was lost, is given the rest
+        again with that session's next entries; with ``heal`` it is asked about every session first, which costs a look at each.
         A session that can't be delivered, or is halted, is tried again, later and later, and delays no other; without ``follow`` its
         error is raised in the end. Nothing that happens here touches a session but the consumer's own cursor in it.
         """
         taker: Projector = projector if isinstance(projector, Projector) else _Function(projector)
-        await _Consuming(self._runtime, self.name, taker).run(follow)
+        await _Consuming(self._runtime, self.name, taker).run(follow, heal)
 
 
 class _Consuming:
@@ -151,10 +155,12 @@ class _Consuming:
         self._delays: dict[str, tuple[int, int]] = {}
         self._failed: dict[str, Exception] = {}
 
-    async def run(self, follow: bool) -> None:
+    async def run(self, follow: bool, heal: bool) -> None:
         stop = self._store.changes(self._notice)
         try:
             await self._forget_deleted()
+            if heal:
+                await self._heal()
             while True:
                 self._wake.clear()
                 await self._round()
@@ -165,6 +171,15 @@ class _Consuming:
                 await self._wait()
         finally:
             stop()
+
+    async def _heal(self) -> None:
+        """Deliver again what the projector doesn't have any more, to sessions without news too."""
+        asked = SessionQuery(archived=True, order="created", limit=SESSIONS_PAGE)
+        while rows := await self._store.sessions(asked):
+            for row in rows:
+                if not row.problem:
+                    await self._deliver(News(row.no, row.session_id, row.version, row.version))
+            asked = msgspec.structs.replace(asked, before=(rows[-1].updated, rows[-1].no))
 
     def _notice(self, no: int | None) -> None:
         if no is None:
@@ -211,10 +226,13 @@ class _Consuming:
             self._failed.pop(session_id, None)
 
     async def _pages(self, item: News) -> None:
-        if (head := await self._store.load(item.session_id)) is not None:
-            check_not_halted(head.row)
         known = await self._projector.position(item.session_id)
         after = item.seq if known is None else min(item.seq, known)
+        if after >= item.version:
+            # One of those that are only looked at, and nothing of it is missing.
+            return
+        if (head := await self._store.load(item.session_id)) is not None:
+            check_not_halted(head.row)
         while rows := await read_entries(self._store, item.no, after=after, limit=PAGE):
             await self._projector.project(item.session_id, [open_entry(row) for row in rows])
             after = rows[-1].seq

@@ -41,8 +41,8 @@ class JsonLines:
     """A file for each session: its id on the first line, then an entry a line, in their order, each once.
 
     The file itself says how far it is, so that entries that come again are left out, a line that a crash cut off is written anew, and a
-    file that was removed is made again with the session's next news. What was redacted since stays in a file that was written before;
-    remove that file, and it is made again.
+    file that was removed is made again: with the session's next news, or by ``consume(…, heal=True)`` at once. Only its last line is
+    looked at. What was redacted since stays in a file that was written before; remove that file, and it is made again.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:

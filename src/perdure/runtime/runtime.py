@@ -505,7 +505,7 @@ class Runtime:
         finally:
             found.close()
 
-    async def consume(self, name: str, projector: Projector | Project, *, follow: bool = True) -> None:
+    async def consume(self, name: str, projector: Projector | Project, *, follow: bool = True, heal: bool = False) -> None:
         """Give a consumer what it has not acknowledged, of all sessions, and acknowledge what it took; see `Consumer.consume`."""
         self.check_open()
-        await self.sessions.consumer(name).consume(projector, follow=follow)
+        await self.sessions.consumer(name).consume(projector, follow=follow, heal=heal)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perdure import Agent, Entry, FunctionModel, JsonLines, SessionNotFound, StoreCorrupt, UsageError
+from perdure import Agent, Entry, FunctionModel, JsonLines, SessionHalted, SessionNotFound, StoreCorrupt, UsageError
 from perdure.testing.faults import Fault
 
 from ..interactive.acting import Place, eventually
@@ -142,7 +142,22 @@ async def test_following_hears_of_what_other_processes_do(place: Place) -> None:
         await asyncio.gather(following, return_exceptions=True)
 
 
-@pytest.mark.spec("C-T3-003", "E-053")
+@pytest.mark.spec("E-053")
+async def test_a_note_is_a_line_of_its_sessions_file_and_the_last_one(place: Place, tmp_path: Path) -> None:
+    lines = JsonLines(tmp_path / "out")
+    async with place.process() as process:
+        await process.run(PLAIN, "hello", session="one", submission="m1")
+        await process.consume("files", lines, follow=False)
+        await process.sessions.note("one", "it rains")
+        await process.consume("files", lines, follow=False)
+        version = (await process.row("one")).version
+        assert await process.sessions.consumer("files").position("one") == version
+        told = [json.loads(line) for line in lines.path("one").read_bytes().splitlines()]
+        assert (told[-1]["seq"], told[-1]["kind"], told[-1]["body"]["text"]) == (version, "note_added", "it rains")
+        kinds = [line.get("kind") for line in told]
+        assert kinds.index("turn_started") < kinds.index("turn_completed") < kinds.index("note_added")
+
+
 async def test_every_session_is_a_file_of_lines_that_heals(place: Place, tmp_path: Path) -> None:
     lines = JsonLines(tmp_path / "out")
     awkward = "../a b/..\u2603" + "x" * 200
@@ -179,7 +194,42 @@ async def test_every_session_is_a_file_of_lines_that_heals(place: Place, tmp_pat
         assert not path.exists()
 
 
-@pytest.mark.spec("C-T3-002", "C-T3-004")
+async def test_what_was_lost_of_a_quiet_session_is_delivered_again_where_that_is_asked_for(place: Place, tmp_path: Path) -> None:
+    lines = JsonLines(tmp_path / "out")
+    async with place.process() as process:
+        await three(process)
+        await process.sessions.archive("two")
+        await process.sessions.halt("three")
+        await process.run(PLAIN, "hello", session="four", submission="m1")
+        with pytest.raises(SessionHalted):
+            await process.consume("files", lines, follow=False)
+        await process.sessions.repair("three")
+        await process.consume("files", lines, follow=False)
+        await process.sessions.halt("three")
+        with pytest.raises(SessionHalted):
+            await process.consume("files", lines, follow=False)
+        before = {name: lines.path(name).read_bytes() for name in ("one", "two", "four")}
+        # One file is gone, another one lost its end, and nothing happens in their sessions any more.
+        lines.path("one").unlink()
+        lines.path("two").write_bytes(before["two"][:-7])
+        cursor = await process.sessions.consumer("files").position("one")
+        with pytest.raises(SessionHalted):
+            await process.consume("files", lines, follow=False)
+        assert not lines.path("one").exists()
+        with pytest.raises(SessionHalted):
+            await process.consume("files", lines, follow=False, heal=True)
+        assert {name: lines.path(name).read_bytes() for name in before} == before
+        assert await process.sessions.consumer("files").position("one") == cursor
+        # Who keeps nothing has lost nothing.
+        keeping = Keeping()
+        await process.sessions.repair("three")
+        await process.consume("audit", keeping, follow=False)
+        got = {name: list(seqs) for name, seqs in keeping.got.items()}
+        await process.consume("audit", keeping, follow=False, heal=True)
+        assert keeping.got == got
+
+
+@pytest.mark.spec("C-T3-002")
 async def test_a_projection_that_fails_for_good_degrades_only_itself(place: Place, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file where the directory should be")
     lines = JsonLines(tmp_path / "out")
