@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from .forked import Copies, Copy
+
 PATIENCE = 60.0
 """How long a condition may take to come true (seconds); nothing ever waits for time alone."""
 
@@ -70,6 +72,12 @@ async def transfer() -> str:
         await asyncio.sleep(0.005)
     return "moved"
 
+@tool(effect="external")
+async def post(ctx: ToolContext) -> str:
+    """Hand a parcel over; what became of it is heard later."""
+    note("token", ctx.callback_token)
+    raise OSError("the line went dead")
+
 @tool(effect="external", on_uncertain="ask")
 async def wonder() -> str:
     """Fall over, and have a person asked."""
@@ -98,6 +106,8 @@ async def nasty() -> str:
 
 def play(request):
     note("model", request.route)
+    if request.purpose == "notes":
+        return Reply(tool_calls=[ToolCall("save_notes", {"notes": "They said hello."})])
     said = [message.text for message in request.messages if message.role == "user" and "[note]" not in message.text][-1]
     word = said.split()[0]
     calls = {
@@ -107,6 +117,7 @@ def play(request):
         "break": [ToolCall("break_down", {})],
         "travel": [ToolCall("travel", {"place": "Rome"}), ToolCall("nasty", {})],
         "nasty": [ToolCall("nasty", {})],
+        "post": [ToolCall("post", {})],
         "transfer": [ToolCall("transfer", {})],
         "wonder": [ToolCall("wonder", {})],
         "wonder-pay": [ToolCall("wonder", {}), ToolCall("pay", {"order": "A-1"})],
@@ -123,7 +134,7 @@ def play(request):
         return Reply("\\x1b[31mred\\x1b[0m\\x07")
     return Reply(f"done: {said}", usage=Usage(input_tokens=7, output_tokens=3))
 
-TOOLS = [pay, block, refund, travel, break_down, nasty, transfer, wonder, careful, chatty]
+TOOLS = [pay, block, refund, travel, break_down, nasty, transfer, post, wonder, careful, chatty]
 shop = Agent("shop", model=FunctionModel(play), tools=TOOLS, approve=["refund"])
 other = Agent("other", model=FunctionModel(play))
 routed = Agent("routed", model=Router({"fast": FunctionModel(play, name="fast"), "deep": FunctionModel(play, name="deep")}))
@@ -143,10 +154,11 @@ number = 5
 class Program:
     """``perdure`` in a directory of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, copies: Copies) -> None:
         self.directory = directory
+        self.copies = copies
         self.db = directory / "agents.db"
-        self.processes: list[subprocess.Popen[str]] = []
+        self.processes: list[subprocess.Popen[str] | Copy] = []
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.endswith("_API_KEY") and name != "PERDURE_DB"},
             "PYTHONPATH": os.pathsep.join(filter(None, (str(directory), os.environ.get("PYTHONPATH")))),
@@ -155,8 +167,14 @@ class Program:
         }
         (directory / "agents_here.py").write_text(AGENTS)
 
-    def start(self, *arguments: str, program: str = "", **environment: str) -> subprocess.Popen[str]:
-        """Begin a command; ``program`` is Python to run before it."""
+    def start(self, *arguments: str, **environment: str) -> Copy:
+        """Begin a command."""
+        process = self.copies.begin(arguments, str(self.directory), self.environment | environment)
+        self.processes.append(process)
+        return process
+
+    def start_anew(self, *arguments: str, program: str = "", **environment: str) -> subprocess.Popen[str]:
+        """Begin a command in a new interpreter; ``program`` is Python to run before it."""
         process = subprocess.Popen(
             [sys.executable, "-c", f"{program}\nimport sys; from perdure.cli import main; sys.exit(main())", *arguments],
             cwd=self.directory,
@@ -169,12 +187,11 @@ class Program:
         self.processes.append(process)
         return process
 
-    def __call__(self, *arguments: str, code: int = 0, program: str = "", **environment: str) -> str:
+    def __call__(self, *arguments: str, code: int = 0, **environment: str) -> str:
         """Run a command to its end, and return what it printed. Fails unless it exits with ``code``."""
-        process = self.start(*arguments, program=program, **environment)
-        return self.end(process, code=code)
+        return self.end(self.start(*arguments, **environment), code=code)
 
-    def end(self, process: subprocess.Popen[str], *, code: int = 0) -> str:
+    def end(self, process: subprocess.Popen[str] | Copy, *, code: int = 0) -> str:
         """What a command printed."""
         out, self.errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == code, f"exit code {process.returncode}\n{out}\n{self.errors}"
@@ -203,9 +220,16 @@ class Program:
         return found
 
 
+@pytest.fixture(scope="session")
+def copies() -> Iterator[Copies]:
+    made = Copies()
+    yield made
+    made.end()
+
+
 @pytest.fixture
-def perdure(tmp_path: Path) -> Iterator[Program]:
-    program = Program(tmp_path)
+def perdure(tmp_path: Path, copies: Copies) -> Iterator[Program]:
+    program = Program(tmp_path, copies)
     yield program
     for process in program.processes:
         if process.poll() is None:

@@ -228,7 +228,8 @@ def test_a_main_function_is_no_agent_and_leaves_no_warning(perdure: Program) -> 
 @pytest.mark.parametrize("text", ["while True:\n    pass", "import asyncio\nasyncio.run(asyncio.Event().wait())"])
 def test_an_agents_module_that_never_ends_is_given_up(perdure: Program, text: str) -> None:
     (perdure.directory / "endless.py").write_text(text)
-    perdure("run", "endless:agent", "hello", code=2, program="from perdure.cli import agents; agents.PATIENCE = 0.2")
+    impatient = "from perdure.cli import agents; agents.PATIENCE = 0.2"
+    perdure.end(perdure.start_anew("run", "endless:agent", "hello", program=impatient), code=2)
     assert "importing 'endless' has not ended after 0.2 seconds" in perdure.errors
     assert 'if __name__ == "__main__":' in perdure.errors
 
