@@ -1,16 +1,18 @@
-"""What steers a session's work, whoever holds it: interrupt, route."""
+"""What steers a session's work, whoever holds it: interrupt, route, compact, and the commands of middleware."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+from typing import Any
 
-from ..core.errors import SubmissionRejected
+from ..core.errors import SubmissionRejected, UsageError
+from .decide import json_argument
 from .exits import FAILED, OK, report
 from .opening import opened
 from .sending import confirm
 
-__all__ = ["interrupt", "route"]
+__all__ = ["command", "compact", "interrupt", "route"]
 
 
 def interrupt(arguments: argparse.Namespace) -> int:
@@ -47,4 +49,33 @@ async def _route(arguments: argparse.Namespace) -> int:
             f"the next turn asks for the model {arguments.route}; whether its agent has that shows when it runs",
             route=arguments.route,
         )
+    return OK
+
+
+def compact(arguments: argparse.Namespace) -> int:
+    """Have notes stand for the conversation so far."""
+    return asyncio.run(_compact(arguments))
+
+
+async def _compact(arguments: argparse.Namespace) -> int:
+    async with opened(arguments) as runtime:
+        sent = await runtime.sessions.compact(arguments.session, submission=arguments.submission, actor=arguments.actor)
+        await confirm(runtime, arguments, sent, "the notes are written when no turn runs", in_inbox=True)
+    return OK
+
+
+def command(arguments: argparse.Namespace) -> int:
+    """Have a middleware carry out one of its commands."""
+    given = json_argument(arguments.arguments, "JSON")
+    if arguments.arguments is not None and not isinstance(given, dict):
+        raise UsageError("the arguments are no JSON object", hint="""by name: '{"to": 5}'""")
+    return asyncio.run(_command(arguments, given))
+
+
+async def _command(arguments: argparse.Namespace, given: dict[str, Any] | None) -> int:
+    async with opened(arguments) as runtime:
+        sent = await runtime.sessions.command(
+            arguments.session, arguments.extension, arguments.name, given, submission=arguments.submission, actor=arguments.actor
+        )
+        await confirm(runtime, arguments, sent, f"{arguments.extension} {arguments.name}", in_inbox=True)
     return OK

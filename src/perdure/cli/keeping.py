@@ -4,57 +4,60 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from pathlib import Path
+from typing import Any
 
 from ..core.errors import UsageError
+from ..core.records import Identity
 from ..runtime.infos import SessionInfo
+from .about import labels_of
 from .exits import OK
 from .opening import opened
+from .person import me
 from .screen import Screen
-from .sending import confirm
+from .sending import goes_on
 from .text import counted, plain
 
-__all__ = ["archive", "delete", "export", "halt", "import_", "repair", "revive"]
+__all__ = ["archive", "delete", "export", "halt", "import_", "repair", "revive", "usable"]
 
 
 def archive(arguments: argparse.Namespace) -> int:
     """Put a session away."""
-    return asyncio.run(_stand(arguments, "archive", "archived"))
+    return asyncio.run(_stand(arguments, "archive", lambda info: "archived"))
 
 
 def revive(arguments: argparse.Namespace) -> int:
     """Take a session out of the archive."""
-    return asyncio.run(_stand(arguments, "revive", "revived"))
-
-
-async def _stand(arguments: argparse.Namespace, how: Literal["archive", "revive"], done: str) -> int:
-    async with opened(arguments) as runtime:
-        sent = await getattr(runtime.sessions, how)(arguments.session, reason=arguments.reason, actor=arguments.actor)
-        await confirm(runtime, arguments, sent, f"{done}: {arguments.session}", in_inbox=True)
-    return OK
+    return asyncio.run(_stand(arguments, "revive", lambda info: f"revived, and it is {info.status}"))
 
 
 def halt(arguments: argparse.Namespace) -> int:
     """Stop a session where it stands."""
-    return asyncio.run(_examine(arguments, "halt", lambda info: info.problem))
+    return asyncio.run(_stand(arguments, "halt", lambda info: info.problem))
 
 
 def repair(arguments: argparse.Namespace) -> int:
     """Check a halted session, and let it go on if nothing is wrong with it."""
-    return asyncio.run(_examine(arguments, "repair", lambda info: f"nothing is wrong with it, and it is {info.status}"))
+    return asyncio.run(_stand(arguments, "repair", lambda info: f"nothing is wrong with it, and it is {info.status}"))
 
 
-async def _examine(arguments: argparse.Namespace, how: Literal["halt", "repair"], what: Callable[[SessionInfo], str]) -> int:
+async def _stand(arguments: argparse.Namespace, how: str, what: Callable[[SessionInfo], str]) -> int:
+    """What changes how a session stands is done when it returns, whoever held it."""
     screen = Screen(as_json=arguments.json)
+    once = {"submission": arguments.submission} if how in ("archive", "revive") else {}
     async with opened(arguments) as runtime:
-        info = await getattr(runtime.sessions, how)(arguments.session, reason=arguments.reason, actor=arguments.actor)
+        await getattr(runtime.sessions, how)(arguments.session, reason=arguments.reason, actor=arguments.actor, **once)
+        info = await runtime.sessions.info(arguments.session)
     if arguments.json:
         screen.json(plain(info))
-    else:
-        screen.line(("✓ ", "green"), f"{info.session_id}: {what(info)}")
+        return OK
+    screen.line(("✓ ", "green"), f"{info.session_id}: {what(info)}")
+    if info.status == "queued":
+        screen.note((goes_on(arguments.db, info), "dim"))
     return OK
 
 
@@ -83,7 +86,8 @@ async def _delete(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _file(name: str | None) -> Iterator[None]:
+def usable(name: str | None) -> Iterator[None]:
+    """A file or directory that a command was given. Raises `UsageError` where it can't be used."""
     try:
         yield
     except BrokenPipeError:
@@ -100,7 +104,7 @@ def export(arguments: argparse.Namespace) -> int:
 async def _export(arguments: argparse.Namespace) -> int:
     async with opened(arguments) as runtime:
         target = sys.stdout.buffer if arguments.output is None else arguments.output
-        with _file(arguments.output):
+        with usable(arguments.output):
             told = await runtime.sessions.export(arguments.session, target, tree=arguments.tree)
     sys.stdout.flush()
     facts = (
@@ -114,7 +118,11 @@ async def _export(arguments: argparse.Namespace) -> int:
 
 
 def import_(arguments: argparse.Namespace) -> int:
-    """Take in a file."""
+    """Take in a file that `export` wrote, or a list of messages."""
+    if arguments.source is not None:
+        return asyncio.run(_import_messages(arguments))
+    if arguments.agent or arguments.owner or arguments.title or arguments.label:
+        raise UsageError("the file itself says whose its sessions are", hint="--agent, --owner, --title and --label go with --from")
     return asyncio.run(_import(arguments))
 
 
@@ -122,7 +130,7 @@ async def _import(arguments: argparse.Namespace) -> int:
     screen = Screen(as_json=arguments.json)
     source = sys.stdin.buffer if arguments.file == "-" else arguments.file
     async with opened(arguments, create=True) as runtime:
-        with _file(arguments.file):
+        with usable(arguments.file):
             told = await runtime.sessions.import_from(source, session_id=arguments.session)
     if arguments.json:
         screen.json({"sessions": list(told.sessions), "entries": told.entries})
@@ -130,3 +138,40 @@ async def _import(arguments: argparse.Namespace) -> int:
         for name in told.sessions:
             screen.line(("✓ ", "green"), f"imported: {name}")
     return OK
+
+
+async def _import_messages(arguments: argparse.Namespace) -> int:
+    screen = Screen(as_json=arguments.json)
+    if arguments.session is None:
+        raise UsageError("the conversation needs an id", hint="--session ID")
+    given = _conversation(arguments.file)
+    about = {"agent": arguments.agent or "", "labels": labels_of(arguments.label), "title": arguments.title}
+    identity = Identity(owner=arguments.owner) if arguments.owner else None
+    async with opened(arguments, create=True) as runtime:
+        instructions = await runtime.sessions.import_messages(
+            arguments.session, given, source=arguments.source, identity=identity, actor=me(), **about
+        )
+        entries = (await runtime.sessions.info(arguments.session)).version
+    if arguments.json:
+        screen.json({"sessions": [arguments.session], "entries": entries, "instructions": instructions})
+        return OK
+    screen.line(("✓ ", "green"), f"imported: {arguments.session}")
+    if instructions:
+        screen.note(("instructions stood among the messages; they are the agent's here, who has its own:", "yellow"))
+        screen.note(instructions, indent=2)
+    return OK
+
+
+def _conversation(name: str) -> list[Any]:
+    """The messages in a file: the list itself, or a request that holds one."""
+    try:
+        with usable(name):
+            given = json.loads(sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{name!r} is no JSON: {error}", hint="a JSON list of messages") from error
+    if isinstance(given, dict) and isinstance(given.get("messages"), list):
+        system = given.get("system")
+        return [*([{"role": "system", "content": system}] if system else []), *given["messages"]]
+    if not isinstance(given, list):
+        raise UsageError(f"{name!r} holds no list", hint="a JSON list of messages, or an object whose `messages` is one")
+    return given

@@ -12,7 +12,8 @@ from .person import me
 __all__ = ["parse"]
 
 EPILOG = """\
-An AGENT is module:attribute or path/to/file.py:attribute. The store is --db, else $PERDURE_DB, else ./agents.db.
+An AGENT is module:attribute or path/to/file.py:attribute. The store is --db, else $PERDURE_DB, else ./agents.db:
+a path, sqlite:///path, sqlite:///path?blobs=directory, or postgresql://user@host/database.
 
 exit codes: 0 done · 1 the turn did not complete, there was none to interrupt, or verify found problems · 2 wrong usage ·
 3 the session's state says no · 4 the store failed · 5 the model's provider failed · 6 a person has to decide ·
@@ -41,7 +42,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
                 "--db",
                 metavar="URL",
                 default=argparse.SUPPRESS,
-                help="the store: a path, sqlite:///path, or sqlite:///path?blobs=directory",
+                help="the store: a path, sqlite:///path, sqlite:///path?blobs=directory, or postgresql://user@host/database",
             )
         if json:
             made.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -51,7 +52,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     _looking(command)
     _deciding(command)
     _keeping(command)
+    _describing(command)
     _transcripts(command)
+    _outside(command)
     verify = command("verify", "verify:run", "Check that what is stored is what was written.", json=True)
     verify.add_argument("session", nargs="?", metavar="SESSION", type=_named, help="only this one")
     verify.add_argument("--head", action="store_true", help="print the value to keep elsewhere, to notice later what was cut off")
@@ -151,18 +154,18 @@ def _looking(command: Any) -> None:
 
 
 def _keeping(command: Any) -> None:
-    def target(made: Any) -> None:
+    for name, what in (
+        ("archive", "Put a session away: no list shows it, nothing runs in it. What runs now is taken from its process."),
+        ("revive", "Take a session out of the archive."),
+        ("halt", "Stop a session where it stands, until it is repaired. What runs now is taken from its process."),
+        ("repair", "Check a halted session; if nothing is wrong with it (any more), it goes on where it was."),
+    ):
+        made = command(name, f"keeping:{name}", what, json=True)
         made.add_argument("session", metavar="SESSION", type=_named)
-        made.add_argument("--reason", default="", metavar="TEXT")
+        made.add_argument("--reason", default="", metavar="TEXT", help="kept with it for ever")
         made.add_argument("--actor", default=me(), metavar="WHO", help="who does it ($USER)")
-
-    archive = "Put a session away: no list shows it, nothing runs in it. What runs now is taken from its process."
-    target(command("archive", "keeping:archive", archive, json=True))
-    target(command("revive", "keeping:revive", "Take a session out of the archive.", json=True))
-    halted = "Stop a session where it stands, until it is repaired. What runs now is taken from its process."
-    target(command("halt", "keeping:halt", halted, json=True))
-    repaired = "Check a halted session; if nothing is wrong with it (any more), it goes on where it was."
-    target(command("repair", "keeping:repair", repaired, json=True))
+        if name in ("archive", "revive"):
+            made.add_argument("--submission", metavar="ID", type=_named, help="twice with one id is once")
     delete = command("delete", "keeping:delete", "Destroy a session's content for good. Its id can't be used again.", json=True)
     delete.add_argument("session", metavar="SESSION", type=_named)
     delete.add_argument("--tree", action="store_true", help="and everything that was forked from it")
@@ -201,9 +204,73 @@ def _keeping(command: Any) -> None:
     vacuum.add_argument("--idle", action="store_true", help="and those that are idle, not only archived ones")
     vacuum.add_argument("--dry-run", action="store_true", help="only say what would be destroyed")
     vacuum.add_argument("--yes", action="store_true", help="don't ask")
-    imported = command("import", "keeping:import_", "Take in what export wrote, verified, whole or not at all.", json=True)
+    sweep = command("sweep", "upkeep:sweep", "Remove files of a blobs directory that nothing refers to.", json=True)
+    sweep.add_argument("--older-than", metavar="AGE", help="only what was stored so long ago: 12h, 90d (1h)")
+    taken = "Take in what export wrote, or a conversation that another system kept; verified, whole or not at all."
+    imported = command("import", "keeping:import_", taken, json=True)
     imported.add_argument("file", metavar="FILE", help="- reads standard input")
     imported.add_argument("--session", metavar="ID", type=_named, help="under this id instead; its hash chain becomes another one")
+    kept = "the file is a JSON list of messages as this API takes it, and becomes the session --session"
+    imported.add_argument("--from", dest="source", choices=("openai", "anthropic"), help=kept)
+    imported.add_argument("--agent", metavar="NAME", help="--from: the agent that is to go on with it (the first one that does)")
+    imported.add_argument("--owner", metavar="WHO", help="--from: whom it belongs to")
+    imported.add_argument("--title", metavar="TEXT", help="--from: its title (how it begins)")
+    imported.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="--from: a label; may be repeated")
+
+
+def _tools(made: Any) -> None:
+    """What becomes a tool policy."""
+    made.add_argument("--only", action="append", default=[], metavar="TOOL", help="it may use these tools alone; may be repeated")
+    made.add_argument("--never", action="append", default=[], metavar="TOOL", help="it may not use this tool; may be repeated")
+    made.add_argument("--ask", action="append", default=[], metavar="TOOL", help="a person is asked before it is called; may be repeated")
+    made.add_argument("--all-tools", action="store_true", help="every tool of its agent, as its agent says")
+
+
+def _describing(command: Any) -> None:
+    about = "What a session is about: its title, labels and metadata, each replaced as a whole; shown, if nothing is given."
+    describe = command("describe", "about:describe", about, json=True)
+    describe.add_argument("session", metavar="SESSION", type=_named)
+    describe.add_argument("--title", metavar="TEXT")
+    labels = describe.add_mutually_exclusive_group()
+    labels.add_argument("--label", action="append", metavar="NAME=VALUE", help="one of its labels, which are these alone; may be repeated")
+    labels.add_argument("--no-labels", action="store_true", help="it has none any more")
+    describe.add_argument("--metadata", metavar="JSON", help="an object; tools read it from their next call on, {} empties it")
+    describe.add_argument("--submission", metavar="ID", type=_named, help="twice with one id is once")
+    describe.add_argument("--actor", default=me(), metavar="WHO", help="who does it ($USER)")
+
+    limited = "Say which of its agent's tools a session may use from now on, in place of what was said before."
+    restrict = command("restrict", "about:restrict", limited, json=True)
+    restrict.add_argument("session", metavar="SESSION", type=_named)
+    _tools(restrict)
+    restrict.add_argument("--submission", metavar="ID", type=_named, help="twice with one id is once")
+    restrict.add_argument("--actor", default=me(), metavar="WHO", help="who does it ($USER)")
+
+
+def _outside(command: Any) -> None:
+    called = "Have one of a session's tools called, outside of its conversation, and wait for what it comes to."
+    call = command("call", "call:call", called, json=True)
+    call.add_argument("agent", metavar="AGENT", help="the session's agent, which has the tool")
+    call.add_argument("session", metavar="SESSION", type=_named)
+    call.add_argument("tool", metavar="TOOL", type=_named)
+    call.add_argument("arguments", nargs="?", metavar="JSON", help="an object with all of its arguments; - reads it from stdin")
+    call.add_argument("--submission", metavar="ID", type=_named, help="called again with one id, it goes on or returns the stored outcome")
+    call.add_argument("--no-wait", action="store_true", help="where a person has to decide, exit with 6 instead of asking or waiting")
+    call.add_argument("--actor", default=me(), metavar="WHO", help="who calls ($USER)")
+
+    told = "Hand in what a call came to that goes on elsewhere, by the token that its tool got (ctx.callback_token)."
+    report = command("report", "uncertain:report", told, json=True)
+    report.add_argument("token", metavar="TOKEN", type=_named, help="- reads it from stdin, where nobody sees it among the processes")
+    outcome = report.add_mutually_exclusive_group(required=True)
+    outcome.add_argument("--result", metavar="JSON", help="it succeeded, and this is what it returned")
+    outcome.add_argument("--failed", metavar="TEXT", help="it failed, and this is how")
+    report.add_argument("--actor", default=me(), metavar="WHO", help="who says so ($USER)")
+
+    files = "Write every session's journal into a file of JSON lines in DIR, and go on where that stopped."
+    consume = command("consume", "consume:consume", files, json=True)
+    consume.add_argument("directory", metavar="DIR")
+    consume.add_argument("--name", metavar="NAME", type=_named, help="the consumer whose cursors say how far it is (DIR, as it is named)")
+    consume.add_argument("--follow", action="store_true", help="go on with what is committed from now on, until Ctrl-C or SIGTERM")
+    consume.add_argument("--heal", action="store_true", help="look at every session's file first, not only where there is news")
 
 
 def _again(command: Any) -> None:
@@ -240,6 +307,8 @@ def _transcripts(command: Any) -> None:
     place.add_argument("--entry", type=_positive, metavar="SEQ", help="as it was at this entry")
     fork.add_argument("--id", metavar="ID", type=_named, help="the branch's id; forking twice under it is forking once")
     fork.add_argument("--title", metavar="TEXT")
+    fork.add_argument("--label", action="append", metavar="NAME=VALUE", help="one of its labels, instead of the parent's; may be repeated")
+    _tools(fork)
     fork.add_argument("--while-running", action="store_true", help="also if a turn runs: fork what is committed")
     edits(fork)
 
@@ -275,6 +344,7 @@ def _transcripts(command: Any) -> None:
     redact.add_argument("session", metavar="SESSION", type=_named)
     redact.add_argument("positions", nargs="*", type=_natural, metavar="POSITION", help="messages, counted from 0")
     redact.add_argument("--entry", action="append", default=[], type=_positive, metavar="SEQ", help="a journal entry; may be repeated")
+    redact.add_argument("--submission", metavar="ID", type=_named, help="redacting twice with one id is redacting once")
     redact.add_argument("--vacuum", action="store_true", help="then write the store anew, so that no page of the file holds it")
     edits(redact)
 
@@ -322,7 +392,11 @@ def _deciding(command: Any) -> None:
     send = command("send", "tell:send", "Put a message into a session's inbox, without waiting.", json=True)
     target(send, None)
     send.add_argument("text", metavar="TEXT", help="- reads it from stdin")
-    send.add_argument("--deliver", choices=("turn", "queue", "steer"), default="turn", help="steer joins the running turn (turn)")
+    send.add_argument("--deliver", choices=("turn", "queue", "steer"), help="steer joins the running turn (turn)")
+    send.add_argument("--turn", metavar="TURN", help="join this turn (t12), or be refused if it doesn't run any more")
+    send.add_argument("--reply-to", type=_positive, metavar="SEQ", help="the entry of the message that it answers")
+    send.add_argument("--quote", metavar="TEXT", help="what that message says, whole; refused if it says something else")
+    send.add_argument("--note", action="append", default=[], metavar="TEXT", help="tell the model this too, as note does; may be repeated")
     send.add_argument("--not-before", metavar="TIME", help="deliver it then at the earliest: 2026-01-31, or 2026-01-31T12:00")
     send.add_argument("--attach", action="append", default=[], metavar="FILE", help="send an image, sound or file too; may be repeated")
     send.add_argument("--submission", metavar="ID", type=_named, help="sending twice with one id is sending once")
@@ -337,6 +411,18 @@ def _deciding(command: Any) -> None:
     note = command("note", "tell:note", "Tell the model something besides the conversation.", json=True)
     target(note, None)
     note.add_argument("text", metavar="TEXT", help="- reads it from stdin")
+    note.add_argument("--submission", metavar="ID", type=_named, help="noting twice with one id is noting once")
+    shorter = "Have notes stand for the conversation so far, for models; what people see stays."
+    compact = command("compact", "control:compact", shorter, json=True)
+    target(compact, None)
+    compact.add_argument("--submission", metavar="ID", type=_named, help="compacting twice with one id is compacting once")
+    carried = "Have a middleware of the session's agent carry out one of its commands."
+    ordered = command("command", "control:command", carried, json=True)
+    target(ordered, None)
+    ordered.add_argument("extension", metavar="MIDDLEWARE", type=_named)
+    ordered.add_argument("name", metavar="COMMAND", type=_named)
+    ordered.add_argument("arguments", nargs="?", metavar="JSON", help="an object with its arguments")
+    ordered.add_argument("--submission", metavar="ID", type=_named, help="twice with one id is once")
     grants = command("grants", "grants:grants", "The calls that may run without asking.", json=True)
     grants.add_argument("session", metavar="SESSION", type=_named)
     revoke = command("revoke", "grants:revoke", "Ask again about a call that was granted.", json=True)

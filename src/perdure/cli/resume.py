@@ -7,8 +7,9 @@ import asyncio
 import signal
 
 from ..agent import Agent
-from ..core.entries import TurnCompleted, TurnEnded, TurnFailed
+from ..core.entries import Entry, ExtensionCommand, SubmissionRefused, TurnCompleted, TurnEnded, TurnFailed
 from ..core.errors import PerdureError, UsageError
+from ..runtime.feed import Event
 from ..runtime.runtime import Runtime, Standing
 from .agents import belongs, load
 from .exits import FAILED, INTERRUPTED, OK, TERMINATED, WAITING, exit_code, failure_code
@@ -84,14 +85,19 @@ def _code_of(ended: TurnEnded | None) -> int:
 
 
 async def _until_idle(runtime: Runtime, follower: Follower, agent: Agent, after: int) -> TurnEnded | None:
-    """Follow turn after turn behind an entry until none is left; returns how the last one ended."""
-    session_id = follower.session_id
+    """Follow turn after turn behind an entry until nothing is left to do; returns how the last one ended."""
+    session_id, ended = follower.session_id, None
+
+    def done(event: Event) -> bool:
+        # What begins no turn may be all that waited.
+        return isinstance(event, TurnEnded) or (follower.turn is None and isinstance(event, ExtensionCommand | SubmissionRefused))
+
     async with runtime.session(session_id, agent) as handle:
         while True:
-            ended = await follower.watch(handle, lambda event: isinstance(event, TurnEnded), after=after)
-            if not isinstance(ended, TurnEnded):
-                return None
-            after = ended.seq
+            last = await follower.watch(handle, done, after=after)
+            if not isinstance(last, Entry):
+                return ended
+            after, ended = last.seq, last if isinstance(last, TurnEnded) else ended
             if (await runtime.sessions.info(session_id)).status == "idle":
                 return ended
 

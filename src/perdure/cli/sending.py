@@ -10,11 +10,12 @@ from typing import Any
 from ..core.entries import SubmissionRefused
 from ..core.errors import SubmissionRejected
 from ..runtime.door import Submission
+from ..runtime.infos import SessionInfo
 from ..runtime.runtime import Runtime
 from .hints import command, resume_command
 from .screen import Screen
 
-__all__ = ["confirm"]
+__all__ = ["confirm", "goes_on"]
 
 PATIENCE = 5.0
 """How long a holder may take to do what a command asks for, before it is said to be still on its way (seconds)."""
@@ -39,11 +40,13 @@ async def confirm(
         why = command(arguments.db, "why", info.session_id)
         screen.note((f"it waits in the inbox for whoever holds the session; `{why}` says who that is", "dim"))
     elif info.status == "queued":
-        screen.note((f"whoever waits for it goes on; else `{resume_command(arguments.db, info.session_id)}` ({_whose(info.agent)})", "dim"))
+        screen.note((goes_on(arguments.db, info), "dim"))
 
 
-def _whose(agent: str) -> str:
-    return f"the agent is called {agent!r}" if agent else "any agent"
+def goes_on(db: str, info: SessionInfo) -> str:
+    """Who has to act now for a session that something is due in."""
+    whose = f"the agent is called {info.agent!r}" if info.agent else "any agent"
+    return f"whoever waits for it goes on; else `{resume_command(db, info.session_id)}` ({whose})"
 
 
 async def _taken(runtime: Runtime, session_id: str, sent: Submission) -> bool:

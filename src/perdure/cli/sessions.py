@@ -9,6 +9,7 @@ import time
 
 from ..core.errors import UsageError
 from ..runtime.infos import SessionInfo
+from .about import labels_of
 from .exits import OK
 from .opening import opened
 from .screen import Screen, columns
@@ -34,7 +35,7 @@ async def _run(arguments: argparse.Namespace) -> int:
             owner=arguments.owner,
             status=arguments.status,
             agent=arguments.agent,
-            labels=_labels(arguments.label),
+            labels=labels_of(arguments.label),
             words=arguments.words or (),
             since=moment_of(arguments.since),
             until=moment_of(arguments.until),
@@ -55,16 +56,6 @@ async def _run(arguments: argparse.Namespace) -> int:
     elif found.next is not None:
         screen.note((f"more: --after {found.next}", "dim"))
     return OK
-
-
-def _labels(given: list[str] | None) -> dict[str, str]:
-    labels = {}
-    for item in given or ():
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise UsageError(f"{item!r} is no label", hint="--label NAME=VALUE")
-        labels[name] = value
-    return labels
 
 
 def _row(info: SessionInfo) -> tuple[str | tuple[str, str], ...]:

@@ -28,6 +28,10 @@ async def _send(arguments: argparse.Namespace, content: Input) -> int:
             content,
             submission=arguments.submission,
             deliver=arguments.deliver,
+            turn=arguments.turn or "",
+            reply_to=arguments.reply_to,
+            quote=arguments.quote,
+            notes=arguments.note,
             not_before=moment_of(arguments.not_before),
             actor=arguments.actor,
         )
@@ -42,7 +46,7 @@ def note(arguments: argparse.Namespace) -> int:
 
 async def _note(arguments: argparse.Namespace, text: str) -> int:
     async with opened(arguments) as runtime:
-        sent = await runtime.sessions.note(arguments.session, text, actor=arguments.actor)
+        sent = await runtime.sessions.note(arguments.session, text, submission=arguments.submission, actor=arguments.actor)
         await confirm(runtime, arguments, sent, "noted; the model reads it with its next call")
     return OK
 

@@ -14,6 +14,7 @@ from ..core.errors import UsageError
 from ..core.messages import Message, Part, RedactedPart, Text, ToolCall, ToolCallResponse, decode_part
 from ..runtime.branches import Branch
 from ..runtime.runtime import Runtime
+from .about import labels_of, tools_of
 from .exits import OK
 from .opening import opened, read_text
 from .screen import Screen
@@ -39,6 +40,8 @@ def fork(arguments: argparse.Namespace) -> int:
             replacement=None if arguments.text is None else read_text(arguments.text),
             session_id=arguments.id,
             title=arguments.title,
+            labels=labels_of(arguments.label) if arguments.label else None,
+            tools=tools_of(arguments),
             while_running=arguments.while_running,
             reason=arguments.reason,
             actor=arguments.actor,
@@ -133,7 +136,12 @@ def redact(arguments: argparse.Namespace) -> int:
         told: dict[str, Any] = {}
         if arguments.positions or arguments.entry:
             removed = await runtime.sessions.redact(
-                arguments.session, arguments.positions, entries=arguments.entry, reason=arguments.reason, actor=arguments.actor
+                arguments.session,
+                arguments.positions,
+                entries=arguments.entry,
+                reason=arguments.reason,
+                actor=arguments.actor,
+                submission=arguments.submission,
             )
             told = plain(removed)
             if not screen.as_json:

@@ -1,22 +1,25 @@
-"""``perdure uncertain``: effects whose outcome nobody knows, and what became of them."""
+"""Effects whose outcome nobody here knows, and what became of them: uncertain, report."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+from typing import Any
 
 from ..core.errors import StaleRequest, UsageError
+from ..runtime import tokens
 from ..runtime.requests import Uncertain
 from ..runtime.runtime import Runtime
 from .decide import json_argument
 from .exits import OK
 from .hints import command
 from .live import called
-from .opening import opened
+from .opening import opened, read_text
 from .screen import Screen
+from .sending import confirm
 from .text import moment, plain
 
-__all__ = ["run"]
+__all__ = ["report", "run"]
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -82,3 +85,19 @@ async def _find(runtime: Runtime, arguments: argparse.Namespace) -> Uncertain:
         f"the outcome of {arguments.settle!r} in {arguments.session!r} is not uncertain",
         hint=f"`{command(arguments.db, 'uncertain', arguments.session)}` lists what is",
     )
+
+
+def report(arguments: argparse.Namespace) -> int:
+    """Hand in what a call came to, by its token."""
+    token = read_text(arguments.token).strip()
+    failed = arguments.failed is not None
+    return asyncio.run(_report(arguments, token, arguments.failed if failed else json_argument(arguments.result, "--result"), failed))
+
+
+async def _report(arguments: argparse.Namespace, token: str, result: Any, failed: bool) -> int:
+    async with opened(arguments) as runtime:
+        arguments.session, operation, attempt = tokens.read(runtime.store.secret, token)
+        sent = await runtime.sessions.report(token, result, is_error=failed, actor=arguments.actor)
+        done = f"{operation} {'failed' if failed else 'succeeded'}"
+        await confirm(runtime, arguments, sent, done, operation=operation, attempt=attempt)
+    return OK

@@ -17,9 +17,9 @@ from ..runtime.verify import Checked
 from .exits import OK
 from .opening import opened, store_file
 from .screen import Screen
-from .text import counted
+from .text import counted, plain
 
-__all__ = ["backup", "restore", "vacuum"]
+__all__ = ["backup", "restore", "sweep", "vacuum"]
 
 _UNITS = {"m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
@@ -89,6 +89,25 @@ async def _vacuum(arguments: argparse.Namespace) -> int:
         screen.line(f"{counted(len(old), 'session')} would be destroyed; nothing was changed")
     else:
         screen.line(("✓ ", "green"), f"{counted(len(old), 'session')} destroyed, and the store was written anew")
+    return OK
+
+
+def sweep(arguments: argparse.Namespace) -> int:
+    """Remove content outside of the database that nothing refers to."""
+    return asyncio.run(_sweep(arguments))
+
+
+async def _sweep(arguments: argparse.Namespace) -> int:
+    screen = Screen(as_json=arguments.json)
+    grace = {} if arguments.older_than is None else {"grace": float(_seconds(arguments.older_than))}
+    async with opened(arguments) as runtime:
+        swept = await runtime.sessions.sweep(**grace)
+    if arguments.json:
+        screen.json(plain(swept))
+        return OK
+    screen.line(("✓ ", "green"), f"{counted(swept.removed, 'file')} removed, {swept.size:,} bytes; {swept.half_done} half written")
+    if swept.pinned:
+        screen.note((f"{counted(swept.pinned, 'file')} could not go yet: somebody is about to refer to them", "dim"))
     return OK
 
 

@@ -1,0 +1,111 @@
+"""Tools called from outside, results that come from elsewhere, and what is said to a session besides messages."""
+
+from __future__ import annotations
+
+import json
+
+from .conftest import Program
+from .test_cli_looking import GUARDED
+
+SHOP = "agents_here:shop"
+
+
+def test_a_tool_is_called_from_outside_once_and_a_person_is_asked(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    call = ("call", SHOP, "s", "refund", '{"order": "A-1", "cents": 5}', "--submission", "desk-1")
+    waiting = json.loads(perdure(*call, "--no-wait", "--json", code=6))
+    assert waiting == {"session": "s", "submission": "desk-1", "status": "waiting"}
+    assert "perdure approve s" in perdure("why", "s")
+    perdure("approve", "s")
+    assert perdure(*call) == "✓ refunded 5\n"
+    assert "refund" in perdure.errors
+    # Once more is the stored outcome.
+    outcome = perdure.json(*call)
+    assert (outcome["status"], outcome["result"], outcome["submission"]) == ("succeeded", "refunded 5", "desk-1")
+    assert perdure.lines("ledger") == ["A-1 5"]
+    assert "told" not in perdure("run", SHOP, "hello", "--session", "s")
+    assert perdure("verify").endswith("nothing is wrong\n")
+
+
+def test_a_call_that_can_not_be_made_says_why_and_what_to_do(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    assert "--arguments" not in perdure("call", SHOP, "s", "refund", '{"order": 7}', code=1)
+    assert perdure.json("call", SHOP, "s", "fly", code=1)["status"] == "failed"
+    uncertain = perdure("call", SHOP, "s", "break_down", code=1)
+    assert uncertain.startswith("? ")
+    assert "`perdure uncertain s` lists it" in perdure.errors
+    perdure("call", SHOP, "s", "refund", "[1]", code=2)
+    assert "no JSON object" in perdure.errors
+    perdure("call", "agents_here:other", "s", "refund", code=2)
+    assert "belongs to the agent 'shop'" in perdure.errors
+    perdure("call", SHOP, "nobody", "refund", code=3)
+    running = perdure.start("run", SHOP, "pay A-1", "--session", "t")
+    perdure.until(lambda: perdure.lines("ledger"))
+    perdure("call", SHOP, "t", "nasty", code=3)
+    assert "a turn runs" in perdure.errors
+    perdure.go()
+    perdure.end(running)
+    perdure("archive", "s")
+    perdure("call", SHOP, "s", "nasty", code=3)
+    assert "perdure revive s" in perdure.errors
+
+
+def test_a_result_is_handed_in_by_its_token(perdure: Program) -> None:
+    perdure("run", SHOP, "post", "--session", "s")
+    assert len(perdure.json("uncertain", "s")) == 1
+    [token] = perdure.lines("token")
+    told = perdure.json("report", token, "--result", '{"parcel": 7}')
+    assert (told["session"], told["attempt"]) == ("s", 1)
+    assert perdure.json("uncertain", "s") == []
+    perdure("report", token, "--result", '{"parcel": 7}')
+    assert "was there before" in perdure("report", token, "--result", '{"parcel": 7}')
+    perdure("report", token, "--failed", "it burnt", code=3)
+    perdure("report", token[:-2] + "AA", "--result", "1", code=2)
+    assert "ctx.callback_token" in perdure.errors
+    perdure("report", token, code=2)
+    perdure("report", token, "--result", "{", code=2)
+    assert '{"parcel": 7}' in perdure("show", "s")
+
+
+def test_notes_take_the_place_of_the_conversation_when_somebody_goes_on(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    told = perdure.json("compact", "s", "--submission", "c1")
+    assert (told["status"], told["duplicate"]) == ("queued", False)
+    assert "was there before" in perdure("compact", "s", "--submission", "c1")
+    assert "perdure resume s" in perdure.errors
+    perdure("resume", "s", "--agents", SHOP)
+    assert "what models see changed: compaction" in perdure("show", "s")
+    perdure("compact", "nobody", code=3)
+
+
+def test_a_middleware_is_told_what_to_do(perdure: Program) -> None:
+    (perdure.directory / "guarded.py").write_text(GUARDED)
+    perdure("run", "guarded:guarded", "look around", "--session", "s")
+    perdure("command", "s", "guard", "raise", '{"to": 5}')
+    assert "perdure resume s" in perdure.errors
+    perdure("resume", "s", "--agents", "guarded:guarded")
+    assert "guard: limit = 5" in perdure("show", "s")
+    perdure("command", "s", "guard", "jump")
+    perdure("resume", "s", "--agents", "guarded:guarded")
+    assert "no middleware 'guard' with the command 'jump'" in perdure("show", "s")
+    perdure("command", "s", "guard", "raise", "[5]", code=2)
+    perdure("command", "nobody", "guard", "raise", code=3)
+
+
+def test_a_message_says_what_it_answers_and_which_turn_it_joins(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    [seq] = [message["seq"] for message in perdure.json("show", "s", "--transcript")["messages"] if message["role"] == "assistant"]
+    perdure("send", "s", "really?", "--reply-to", str(seq), "--quote", "done: hello", "--note", "it rains")
+    perdure("resume", "s", "--agents", SHOP)
+    replies = [message["reply"] for message in perdure.json("show", "s", "--transcript")["messages"] if message.get("reply")]
+    assert [(reply["seq"], reply["text"]) for reply in replies] == [(seq, "done: hello")]
+    assert "it rains" in perdure("show", "s")
+    version = perdure.json("describe", "s")["version"]
+    for wrong in (["--reply-to", str(seq), "--quote", "something else"], ["--reply-to", "999"], ["--turn", "t2"]):
+        perdure("send", "s", "hm", *wrong, code=3)
+    assert "--turn" in perdure.errors
+    perdure("send", "s", "hm", "--quote", "alone", code=2)
+    assert "--reply-to" in perdure.errors
+    perdure("send", "s", "hm", "--turn", "t2", "--deliver", "queue", code=2)
+    assert "--deliver" in perdure.errors
+    assert perdure.json("describe", "s")["version"] == version

@@ -1,0 +1,90 @@
+"""Files that are made of a store, or taken into one: journals as lines, conversations from elsewhere, and content that nothing needs."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+from tests.integration.media.pictures import big_png
+
+from .conftest import Program
+
+SHOP = "agents_here:shop"
+
+
+def test_every_session_is_written_into_a_file_of_lines_that_goes_on_and_heals(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "one")
+    perdure("run", SHOP, "hello", "--session", "two")
+    told = perdure.json("consume", "out")
+    versions = {info["session_id"]: info["version"] for info in perdure.json("sessions")}
+    assert (told["sessions"], told["entries"]) == (2, sum(versions.values()))
+    file = perdure.directory / "out" / "one.jsonl"
+    assert [json.loads(line).get("seq") for line in file.read_text().splitlines()] == [None, *range(1, versions["one"] + 1)]
+    assert "nothing new" in perdure("consume", "out")
+    perdure("note", "two", "it rains")
+    assert "1 entry of 1 session into out" in perdure("consume", "out")
+    # A file that is gone comes back, though nothing happens in its session any more.
+    before = file.read_bytes()
+    file.unlink()
+    perdure("consume", "out")
+    assert not file.exists()
+    perdure("consume", "out", "--heal")
+    assert file.read_bytes() == before
+    (perdure.directory / "file").touch()
+    perdure("consume", "file", code=2)
+    assert "can't be used" in perdure.errors
+    # Another directory is another consumer.
+    assert perdure.json("consume", "out2")["sessions"] == 2
+
+
+def test_lines_are_written_as_they_come_until_sigterm(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "one")
+    following = perdure.start("consume", "out", "--follow")
+    file = perdure.directory / "out" / "one.jsonl"
+    perdure.until(file.exists)
+    perdure("note", "one", "it rains")
+    perdure.until(lambda: "it rains" in file.read_text())
+    following.send_signal(signal.SIGTERM)
+    assert "of 1 session into out" in perdure.end(following)
+
+
+def test_a_conversation_that_another_system_kept_is_gone_on_with(perdure: Program) -> None:
+    said = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "Good day."}]
+    (perdure.directory / "list.json").write_text(json.dumps([{"role": "system", "content": "Be kind."}, *said]))
+    told = perdure.json(
+        "import", "list.json", "--from", "openai", "--session", "old", "--agent", "shop", "--owner", "acme", "--label", "from=before"
+    )
+    assert (told["sessions"], told["instructions"]) == (["old"], "Be kind.")
+    info = perdure.json("describe", "old")
+    assert (info["agent"], info["owner"], info["labels"], info["title"]) == ("shop", "acme", {"from": "before"}, "hello")
+    assert perdure("run", SHOP, "and now?", "--session", "old") == "done: and now?\n"
+    (perdure.directory / "request.json").write_text(json.dumps({"model": "x", "system": "Be brief.", "messages": said}))
+    perdure("import", "request.json", "--from", "anthropic", "--session", "other", "--title", "Another")
+    assert "Be brief." in perdure.errors
+    assert perdure.json("describe", "other")["title"] == "Another"
+    perdure("import", "list.json", "--from", "openai", "--session", "old", code=3)
+    perdure("import", "list.json", "--from", "openai", code=2)
+    assert "--session ID" in perdure.errors
+    perdure("import", "list.json", "--owner", "acme", code=2)
+    (perdure.directory / "broken.json").write_text("[")
+    perdure("import", "broken.json", "--from", "openai", "--session", "x", code=2)
+    (perdure.directory / "broken.json").write_text('[{"role": "assistant", "content": "first"}]')
+    perdure("import", "broken.json", "--from", "openai", "--session", "x", code=2)
+    assert perdure("verify").endswith("nothing is wrong\n")
+
+
+def test_content_that_nothing_refers_to_is_swept(perdure: Program) -> None:
+    db = "sqlite:///agents.db?blobs=content"
+    (perdure.directory / "large.png").write_bytes(big_png(100_000))
+    perdure("run", SHOP, "look", "--session", "s", "--attach", "large.png", "--db", db)
+    orphan = perdure.directory / "content" / "ab" / ("ab" * 32)
+    orphan.parent.mkdir(exist_ok=True)
+    orphan.write_bytes(b"left by a crash")
+    assert perdure.json("sweep", "--db", db)["removed"] == 0
+    assert perdure.json("sweep", "--older-than", "0m", "--db", db) == {"removed": 1, "size": 15, "pinned": 0, "half_done": 0}
+    assert not orphan.exists()
+    assert perdure("verify", "--db", db).endswith("nothing is wrong\n")
+    perdure("sweep", "--older-than", "soon", "--db", db, code=2)
+    perdure("run", SHOP, "hello", "--db", "plain.db")
+    perdure("sweep", "--db", "plain.db", code=2)
+    assert "blobs=" in perdure.errors
