@@ -40,11 +40,21 @@ SUITES = (
 )
 
 
+BUDGET = 600
+"""The seconds that all of them may take together."""
+
+HUNG = 5
+"""A suite that takes so many times its budget will not end."""
+
+HANGS = -1
+
+
 def main(arguments: list[str]) -> int:
     chosen = [argument for argument in arguments if not argument.startswith("-")]
     options = ["--long"] if "--long" in arguments else []
     # Hundreds of processes begin here: none of them compiles anew what the one before it did.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    begun = time.monotonic()
     failed: list[str] = []
     rows: list[str] = []
     for suite in SUITES:
@@ -53,12 +63,20 @@ def main(arguments: list[str]) -> int:
         print(f"\n== {suite.name} (budget {suite.budget} s{', long form: no budget' if options else ''})", flush=True)
         began = time.monotonic()
         command = [sys.executable, "-m", "pytest", *suite.paths, *suite.options, *options]
-        code = subprocess.run(command, check=False, env=environment).returncode
+        try:
+            code = subprocess.run(command, check=False, env=environment, timeout=None if options else HUNG * suite.budget).returncode
+        except subprocess.TimeoutExpired:
+            code = HANGS
         took = time.monotonic() - began
-        verdict = "failed" if code else "over budget" if took > suite.budget and not options else "ok"
+        verdict = "hung" if code == HANGS else "failed" if code else "over budget" if took > suite.budget and not options else "ok"
         rows.append(f"{suite.name:20} {took:6.1f} s of {suite.budget:4} s   {verdict}")
         if code:
             failed.append(suite.name)
+    took = time.monotonic() - begun
+    rows.append(
+        f"{'all of them':20} {took:6.1f} s"
+        + ("" if chosen or options else f" of {BUDGET:4} s   {'ok' if took <= BUDGET else 'over budget'}")
+    )
     print("\n" + "\n".join(rows))
     if failed:
         print(f"failed: {', '.join(failed)}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ..core.errors import InvalidURL
+from ..core.errors import InvalidURL, UsageError
 from ..store.base import Store
 from .clock import Clock
 
@@ -13,28 +15,27 @@ __all__ = ["store_at"]
 
 
 def store_at(url: str | os.PathLike[str], clock: Clock | None = None, *, make: bool = True) -> Store:
-    """The store that an address means. Raises `InvalidURL`. Without ``make``, opening it where a database has none raises `UsageError`."""
+    """The store that an address means. Raises `InvalidURL`, and `UsageError` for a file on Windows.
+
+    Without ``make``, opening it where a database has none raises `UsageError`.
+    """
     now = None if clock is None else clock.now
     url = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(url, str) or not url.strip():
         raise InvalidURL("the address of the store is empty", hint='"agents.db", "sqlite:///path/to/agents.db" or "memory://"')
     scheme, separator, _ = url.partition("://")
     if not separator:
-        from ..store.sqlite import SQLiteStore
-
-        return SQLiteStore(url, clock=now)
+        return _file(url, now)
     match scheme:
         case "memory":
             from ..store.memory import MemoryStore
 
             return MemoryStore(clock=now)
         case "sqlite":
-            from ..store.sqlite import SQLiteStore
-
             parts = urlsplit(url)
             if parts.netloc or not parts.path.strip("/"):
                 raise InvalidURL(f"{url!r} names no file", hint="sqlite:///relative.db, or sqlite:////absolute/path.db")
-            store = SQLiteStore(unquote(parts.path[1:]), clock=now)
+            store = _file(unquote(parts.path[1:]), now)
             return _with_blobs(url, parts.query, store) if parts.query else store
         case "postgresql" | "postgres":
             from ..store.postgres import PostgresStore
@@ -45,6 +46,16 @@ def store_at(url: str | os.PathLike[str], clock: Clock | None = None, *, make: b
             raise InvalidURL(
                 f"{scheme}:// is no store that perdure knows", hint='a path, "sqlite:///path", "postgresql://…" or "memory://"'
             )
+
+
+def _file(path: str, now: Callable[[], int] | None) -> Store:
+    if sys.platform == "win32":
+        raise UsageError(
+            "a store in a file needs locks that Windows doesn't have", hint="run it under WSL, or use postgresql://… or memory://"
+        )
+    from ..store.sqlite import SQLiteStore
+
+    return SQLiteStore(path, clock=now)
 
 
 def _with_blobs(url: str, query: str, store: Store) -> Store:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -193,6 +194,28 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk = Disk()
     yield disk
     disk.unregister()
+
+
+async def test_a_commit_syncs_the_log_once_and_what_waits_together_shares_one(path: Path, disk: Disk) -> None:
+    synced: list[str] = []
+    disk.fail = lambda _number, operation, name, _end: synced.append(name) if operation == "sync" else None
+    async with store_at(path, vfs=disk.vfs) as store:
+        no = await create(store)
+        synced.clear()
+        for version in range(1, 31):
+            await store.commit(step(no, version))
+        assert synced == [str(path) + "-wal"] * 30
+
+        entered, leave = threading.Event(), threading.Event()
+        assert store._writer is not None
+        store._writer._queue.put(lambda: (entered.set(), leave.wait(20))[0])
+        await asyncio.to_thread(entered.wait, 20)
+        synced.clear()
+        waiting = [asyncio.ensure_future(store.put_blob("s", content(bytes([number])))) for number in range(20)]
+        await asyncio.sleep(0)
+        leave.set()
+        await asyncio.gather(*waiting)
+        assert synced == [str(path) + "-wal"]
 
 
 async def test_nobody_is_answered_before_the_log_is_on_the_disk(path: Path, disk: Disk) -> None:

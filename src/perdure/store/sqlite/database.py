@@ -222,6 +222,7 @@ class Database:
         try:
             connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
             connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA fullfsync = 1")
             connection.execute(QUERIES["begin"])
             connection.execute(SCHEMA)
             connection.execute(QUERIES["meta_put"], {"key": "store_id", "value": secrets.token_hex(16)})
@@ -253,6 +254,9 @@ class Database:
             connection = self._connect(apsw.SQLITE_OPEN_READWRITE)
             if not connection.readonly("main"):
                 connection.execute("PRAGMA synchronous = FULL")
+                # What macOS calls a sync leaves the drive's own cache as it is; elsewhere this is nothing.
+                connection.execute("PRAGMA fullfsync = 1")
+                connection.execute("PRAGMA checkpoint_fullfsync = 1")
                 connection.execute("PRAGMA secure_delete = 1")
                 # As many bytes as SQLite's default has with pages of 4 KiB.
                 connection.execute("PRAGMA wal_autocheckpoint = 2000")
