@@ -73,10 +73,8 @@ def main(arguments: list[str]) -> int:
         if code:
             failed.append(suite.name)
     took = time.monotonic() - begun
-    rows.append(
-        f"{'all of them':20} {took:6.1f} s"
-        + ("" if chosen or options else f" of {BUDGET:4} s   {'ok' if took <= BUDGET else 'over budget'}")
-    )
+    if not chosen and not options:
+        rows.append(f"{'all of them':20} {took:6.1f} s of {BUDGET:4} s   {'ok' if took <= BUDGET else 'over budget'}")
     print("\n" + "\n".join(rows))
     if failed:
         print(f"failed: {', '.join(failed)}")

@@ -79,9 +79,7 @@ async def test_an_unknown_session_is_named_in_the_error(runtime: Runtime) -> Non
 
 
 @pytest.mark.parametrize("url", ["agents.db", "sqlite:///agents.db"])
-def test_where_files_have_no_locks_a_store_in_one_is_refused_with_what_else_there_is(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_files_have_no_locks_a_store_in_one_is_refused_with_what_else_there_is(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(perdure.UsageError, match="Windows") as caught:
         perdure.open(url)
