@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import PATIENCE, Program
+from .forked import Copies
 
 SHOP = "agents_here:shop"
 
@@ -39,9 +40,9 @@ def test_a_command_with_nothing_to_look_at_makes_no_store(perdure: Program, comm
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stored(tmp_path_factory: pytest.TempPathFactory, copies: Copies) -> Path:
     """A store with one session, made once."""
-    program = Program(tmp_path_factory.mktemp("stored"))
+    program = Program(tmp_path_factory.mktemp("stored"), copies)
     program("run", SHOP, "hello", "--session", "s")
     return program.db
 
