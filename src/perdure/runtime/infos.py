@@ -9,7 +9,7 @@ import msgspec
 
 from ..core import checkpoint as checkpoints
 from ..core.commands import Describe
-from ..core.errors import NewerRules, StoreCorrupt, UsageError
+from ..core.errors import NewerRules, StoreClosed, StoreCorrupt, StoreError, StoreForked, UsageError
 from ..core.records import Identity, ToolPolicy
 from ..store.base import SessionRow
 from . import listing
@@ -89,10 +89,17 @@ class Infos(Door):
             info = msgspec.structs.replace(info, problem=f"halted: {await why_halted(self._runtime.store, row)}")
         try:
             about = checkpoints.about(row.checkpoint)
-            metadata = await read_metadata(about.metadata, self._fetcher(row))
         except (StoreCorrupt, NewerRules) as error:
             # What is broken in one session must not hide the others.
             return msgspec.structs.replace(info, problem=info.problem or error.message)
+        metadata: dict[str, Any] = {}
+        try:
+            metadata = await read_metadata(about.metadata, self._fetcher(row))
+        except (StoreClosed, StoreForked):
+            raise
+        except StoreError as error:
+            # The row itself was read, so what fails here is this session's content: altered, missing, or kept where nobody looks.
+            info = msgspec.structs.replace(info, problem=info.problem or error.message)
         return msgspec.structs.replace(info, identity=about.identity, metadata=metadata, tools=about.tools, route=about.route)
 
     async def resume_info(self, session_id: str, *, submission: str | None = None) -> ResumeRequested:

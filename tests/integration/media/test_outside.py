@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from perdure import (
     SubmissionConflict,
     Uri,
 )
-from perdure.core.errors import StoreBroken, StoreFull
+from perdure.core.errors import StoreBroken, StoreClosed, StoreFull
 from perdure.store.audit import Auditable
 from perdure.store.base import Store
 from perdure.store.outside import Swept, WithBlobs
@@ -118,6 +119,36 @@ async def test_a_database_without_its_directory_says_so_and_shows_no_gap(tmp_pat
         assert await runtime.sessions.content("s", ONE.blob) == ONE.data
         await runtime.recover([looking(seen)], session="s")
         assert len(await runtime.sessions.history("s")) == 4
+
+
+@pytest.mark.parametrize("damage", ["not given", "gone", "altered", "unreadable"])
+async def test_a_session_whose_metadata_cannot_be_read_is_listed_with_why_and_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    path, blobs, large = str(tmp_path / "agents.db"), tmp_path / "blobs", {"notes": "x" * 80_000}
+    async with perdure.open(path, blobs=DirectoryBlobs(blobs)) as runtime:
+        for name in ("one", "bad", "two"):
+            await runtime.run(looking([]), "hello", session=name, submission="m1", owner="acme")
+        await runtime.sessions.describe("bad", metadata=large)
+        assert (await runtime.sessions.info("bad")).metadata == large
+    [there] = [file for file in blobs.glob("*/*") if file.is_file()]
+    match damage:
+        case "gone":
+            there.unlink()
+        case "altered":
+            there.write_bytes(b"{}")
+        case "unreadable":
+
+            def fails(name: str, directory: int) -> int:
+                raise OSError(errno.EIO, "the disk")
+
+            monkeypatch.setattr("perdure.store.blobs._reading", fails)
+    async with perdure.open(path, blobs=None if damage == "not given" else DirectoryBlobs(blobs)) as runtime:
+        found = {info.session_id: (info.problem != "", info.identity.owner, info.title) for info in await runtime.sessions.list()}
+        assert found == {"one": (False, "acme", "hello"), "bad": (True, "acme", "hello"), "two": (False, "acme", "hello")}
+        assert (await runtime.sessions.info("bad")).metadata == {}
+    with pytest.raises(StoreClosed):
+        await runtime.sessions.list()
 
 
 @pytest.mark.spec("D-035")
