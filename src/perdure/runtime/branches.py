@@ -130,6 +130,7 @@ class Branches(Transcripts, Arguments):
         _, entries, blobs = kept(new)
         before = await revision_of(messages, old, cut)
         branched, revisions = old.branched(session, cut, before=before, added=[item.digest for item in entries])
+        await Lineage(self._runtime.store, head.row, old.layout).check()
         now = max(self._runtime.clock.now(), head.now)
         title = checkpoint.title if title is None else check_title(title)
         labels = checkpoint.labels if labels is None else check_labels(labels)

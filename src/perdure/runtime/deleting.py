@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..core.entries import Forked
+from ..core.entries import Forked, Redacted
 from ..core.journal import open_entry
 from ..store.base import SessionRow, Store
 
-__all__ = ["Needed", "delete", "needed_by_forks"]
+__all__ = ["Needed", "delete", "left_over", "living_forks", "needed_by_forks"]
 
 DIGEST = re.compile(rb"[0-9a-f]{64}")
 
@@ -23,16 +24,20 @@ async def delete(store: Store, row: SessionRow, *, tree: bool) -> list[str]:
 
     Each is a transaction; what a crash leaves undone, the next deletion in the tree does. Returns the ids that were deleted.
     """
-    doomed = [row]
+    doomed, chosen = [row], {row.no}
     rows = await store.tree(row.root)
     for found in doomed:
-        doomed += [other for other in rows if other.parent == found.session_id and (tree or other.parent_kind == "child")]
+        more = [other for other in rows if other.parent == found.session_id and (tree or other.parent_kind == "child")]
+        doomed += [other for other in more if other.no not in chosen]
+        chosen |= {other.no for other in more}
     # Forks first: a parent is destroyed whole once nobody needs it.
     for found in reversed(doomed):
         if found.status != "deleted":
             await _destroy(store, found)
-    for left in reversed(await store.tree(row.root)):
-        if left.status == "deleted" and await store.entries(left.no, limit=1):
+    rows = await store.tree(row.root)
+    forks = living_forks(rows)
+    for left in reversed(rows):
+        if left.status == "deleted" and await left_over(store, left, await needed_by_forks(store, left, forks)):
             await _destroy(store, left)
     return [found.session_id for found in doomed]
 
@@ -44,19 +49,27 @@ class Needed(NamedTuple):
     receipts: tuple[int, ...] = ()
 
 
-async def needed_by_forks(store: Store, row: SessionRow) -> Needed:
-    """What a living fork, or a deleted one that a living fork needs, can reach: the messages it began with, and all effects of its past."""
+def living_forks(tree: Iterable[SessionRow]) -> dict[str, list[SessionRow]]:
+    """The forks of each session of a tree that live, or that one which lives was forked from, however many were deleted in between."""
+    forks = {row.session_id: row for row in tree if row.parent_kind == "fork"}
+    alive: dict[str, SessionRow] = {}
+    for found in forks.values():
+        if found.status != "deleted":
+            up: SessionRow | None = found
+            while up is not None and up.session_id not in alive:
+                alive[up.session_id] = up
+                up = forks.get(up.parent or "")
     children: dict[str, list[SessionRow]] = {}
-    for other in await store.tree(row.root):
-        if other.parent is not None and other.parent_kind == "fork":
-            children.setdefault(other.parent, []).append(other)
+    for found in alive.values():
+        children.setdefault(found.parent or "", []).append(found)
+    return children
 
-    def alive(found: SessionRow) -> bool:
-        return found.status != "deleted" or any(map(alive, children.get(found.session_id, ())))
 
+async def needed_by_forks(store: Store, row: SessionRow, forks: Mapping[str, Sequence[SessionRow]]) -> Needed:
+    """What the `living_forks` of its tree can reach of a session: the messages that they began with, and all effects of their past."""
     keep, until = 1, 0
-    forks = [child for child in children.get(row.session_id, ()) if alive(child)]
-    for child in forks:
+    mine = forks.get(row.session_id, ())
+    for child in mine:
         entries = await store.entries(child.no, after=1, before=3)
         forked = open_entry(entries[0]) if entries else None
         if not isinstance(forked, Forked):
@@ -66,16 +79,29 @@ async def needed_by_forks(store: Store, row: SessionRow) -> Needed:
                 keep = max(keep, await store.seek(row.no, piece.stop - 1) or row.version)
         # A branch of a turn that ran has all that the turn did since then in its past.
         until = max(until, row.version if forked.running else forked.version)
-    if not forks:
+    if not mine:
         return Needed()
     # A deleted session that was forked says of what, whatever else goes.
     keep = max(keep, 2 if row.parent is not None else 1)
     return Needed(keep, tuple(effect.seq for effect in await store.effects(row.no, after=keep) if effect.seq <= until))
 
 
+async def left_over(store: Store, row: SessionRow, needed: Needed) -> list[str]:
+    """What is still there of a deleted session that nobody needs."""
+    found = []
+    for item in await store.entries(row.no, after=needed.keep):
+        if item.seq not in needed.receipts and not (needed.keep and item.kind == Redacted.kind):
+            found.append("entries")
+            break
+    if any(effect.seq not in needed.receipts for effect in await store.effects(row.no, after=needed.keep)):
+        found.append("effects")
+    return found
+
+
 async def _destroy(store: Store, row: SessionRow) -> None:
-    needed = await needed_by_forks(store, row)
-    others = any(other.status != "deleted" and other.no != row.no for other in await store.tree(row.root))
+    tree = await store.tree(row.root)
+    needed = await needed_by_forks(store, row, living_forks(tree))
+    others = any(other.status != "deleted" and other.no != row.no for other in tree)
     # The last one takes all of the tree's content with it.
     held = set(await store.blobs(row.root)) if others else set()
     erased: dict[str, None] = {}

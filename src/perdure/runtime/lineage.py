@@ -69,6 +69,11 @@ class Lineage:
         """Whether anything can lie beyond the transcript."""
         return checkpoint.transcript.base > 0
 
+    async def check(self) -> None:
+        """Raises `StoreCorrupt` if the sessions that this one was forked from can't be told."""
+        if self._row.parent_kind == "fork":
+            await self._lineage()
+
     async def all(self, prefix: bytes = b"", *, shown: bool = False) -> list[Beyond]:
         """The effects whose key begins so, oldest ancestors first; with ``shown`` also those whose call is in the transcript."""
         found: list[Beyond] = []
@@ -106,18 +111,27 @@ class Lineage:
         return next(origin.no for origin in await self._lineage() if origin.session == session)
 
     async def _lineage(self) -> list[_Origin]:
-        """The session itself, its parent, and so on."""
+        """The session itself, its parent, and so on.
+
+        Raises `StoreCorrupt` where the way back is lost: nobody could tell any more what was done there, and it might be repeated.
+        """
         if self._origins is None:
             found: list[_Origin] = []
             row, name, until = self._row, "", None
+            seen = {row.no}
             while True:
                 forked = await self._forked(row)
                 found.append(await self._origin(name, row.no, until, 1 if forked is None else forked.cut + 1))
                 if forked is None:
                     break
                 head = await self._store.load(forked.session, hidden=True)
-                if head is None:
-                    break
+                if head is None or head.row.root != self._row.root:
+                    raise StoreCorrupt(
+                        f"the session {forked.session!r}, which {row.session_id!r} was forked from, is missing", hint="run `perdure verify`"
+                    )
+                if head.row.no in seen:
+                    raise StoreCorrupt(f"the session {forked.session!r} was forked from itself", hint="run `perdure verify`")
+                seen.add(head.row.no)
                 row, name, until = head.row, forked.session, None if forked.running else forked.version
             self._origins = found
         return self._origins

@@ -12,7 +12,7 @@ from ..core.errors import SessionNotFound, UsageError
 from ..core.journal import GENESIS
 from ..store.audit import Auditable
 from ..store.base import SessionQuery, SessionRow, Store
-from .deleting import needed_by_forks
+from .deleting import left_over, living_forks, needed_by_forks
 from .verify_budgets import PoolCheck
 from .verify_session import PAGE, UNREADABLE, Checked, Problem, SessionCheck
 
@@ -135,15 +135,8 @@ async def _verify_session(
 
 async def _verify_deleted(store: Store, row: SessionRow) -> list[Problem]:
     """Nothing of it is left but what its forks need."""
-    left = []
     try:
-        needed = await needed_by_forks(store, row)
-        for item in await store.entries(row.no, after=needed.keep):
-            if item.seq not in needed.receipts and not (needed.keep and item.kind == "redacted"):
-                left.append("entries")
-                break
-        if any(effect.seq not in needed.receipts for effect in await store.effects(row.no, after=needed.keep)):
-            left.append("effects")
+        left = await left_over(store, row, await needed_by_forks(store, row, living_forks(await store.tree(row.root))))
     except UNREADABLE as error:
-        left.append(f"something that can't be read ({error})")
+        left = [f"something that can't be read ({error})"]
     return [Problem(session_id=row.session_id, where="sessions", seq=0, what=f"it is deleted, and {what} of it are left") for what in left]
