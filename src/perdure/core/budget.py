@@ -121,7 +121,7 @@ def _spent_in_session(checkpoint: Checkpoint, turn: Turn) -> Amounts:
 
 def _budgets(checkpoint: Checkpoint, turn: Turn) -> Iterator[tuple[Scope, Limits, Amounts]]:
     used = spent_by(turn) if turn.carried is None else plus(spent_by(turn), turn.carried)
-    yield "turn", turn.limits if turn.limits.steps is not None else replace(turn.limits, steps=STEPS), used
+    yield "turn", turn.limits, used
     if turn.run is not None:
         yield "run", turn.run, used
     if turn.session is not None:
@@ -137,7 +137,9 @@ def reached(checkpoint: Checkpoint, turn: Turn, calls: int | None = None) -> tup
         for limit in LIMITS:
             most = allowed(limits, limit)
             if most is None:
-                continue
+                if limit != "steps" or scope != "turn":
+                    continue
+                most = STEPS
             value: int = getattr(used, fields(limit))
             if calls is None:
                 over = value >= most and limit != "tool_calls"

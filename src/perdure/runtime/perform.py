@@ -148,14 +148,23 @@ class Performer:
     async def model(self, operation: Operation, model: Model, request: ModelRequest, fallback: str = "") -> Outcome:
         """One model call. Cancelling it closes the provider's stream; the text so far is in the report.
 
-        ``fallback`` is the route that may answer instead if this one's provider gives up.
+        ``fallback`` is the route that may answer instead if this one's provider gives up. What an answer used that can't be taken was used.
         """
+        answered: list[ModelOutput] = []
+        report, blobs = await self._model(operation, model, request, fallback, answered)
+        if answered and isinstance(report, AttemptEnded) and report.status != "succeeded":
+            report = msgspec.structs.replace(report, usage=_reported(answered[0]), unsent=False)
+        return report, blobs
+
+    async def _model(
+        self, operation: Operation, model: Model, request: ModelRequest, fallback: str, answered: list[ModelOutput]
+    ) -> Outcome:
         written: list[str] = []
         sending = False
         try:
             request = await self._with_media(request)
             sending = True
-            output = await self._stream(operation, model, request, written)
+            output = await self._stream(operation, model, request, written, answered)
             # Notes stand in their receipt, whatever escapes they take there; so does what is to be remembered.
             calls = 8 * NOTES_LIMIT if operation.plan.kind == "compaction" else INLINE_LIMIT
             texts = STATE_LIMIT if operation.plan.kind == "memory" else INLINE_LIMIT
@@ -221,7 +230,9 @@ class Performer:
             content[digest] = await self._fetch(digest)
         return msgspec.structs.replace(request, content=content)
 
-    async def _stream(self, operation: Operation, model: Model, request: ModelRequest, written: list[str]) -> ModelOutput:
+    async def _stream(
+        self, operation: Operation, model: Model, request: ModelRequest, written: list[str], answered: list[ModelOutput]
+    ) -> ModelOutput:
         stream = model.stream(request)
         output: ModelOutput | None = None
         index = 0
@@ -232,6 +243,7 @@ class Performer:
                     raise InvalidModelOutput("the model's stream went on after its answer")
                 if isinstance(item, ModelOutput):
                     output = item
+                    answered.append(item)
                     continue
                 if not isinstance(item, TextDelta | ReasoningDelta) or not isinstance(item.text, str):
                     raise InvalidModelOutput("the model's stream holds something that is neither text nor an answer")
@@ -540,6 +552,16 @@ def _checked(output: ModelOutput) -> tuple[Part, ...]:
     ):
         raise InvalidModelOutput("the model answered with nothing")
     return tuple(output.parts)
+
+
+def _reported(output: ModelOutput) -> Usage | None:
+    """What an answer says that it used, if that is anything."""
+    try:
+        if output.usage is not None:
+            _checked_usage(output.usage)
+    except InvalidModelOutput:
+        return None
+    return output.usage
 
 
 def _checked_usage(usage: Usage) -> None:

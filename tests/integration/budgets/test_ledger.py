@@ -216,3 +216,35 @@ async def test_a_turn_that_another_process_went_on_with_has_all_its_calls_in_its
             result, same = await asyncio.gather(running, helping)
         assert [call.usage for call in result.model_calls] == [ONE, TWO]
         assert result == same
+
+
+async def test_what_an_answer_used_that_can_not_be_taken_was_used_all_the_same(place: Place) -> None:
+    """The provider answered, and charges for it; that nobody can use the answer makes it no cheaper."""
+
+    def nothing(request: ModelRequest) -> Reply:
+        return Reply("", usage=ONE)
+
+    agent = Agent("a", model=FunctionModel(nothing), limits=perdure.Limits(tokens=1_000))
+    async with place.process() as process:
+        result = await process.run(agent, "go", session="s")
+        assert (result.status, result.failure.code if result.failure else "") == ("failed", "invalid_model_output")
+        assert {call.usage for call in result.model_calls} == {ONE}
+        assert result.usage.total_tokens == 15 * result.usage.calls > 0
+
+
+@pytest.mark.spec("S0-129")
+async def test_a_retry_is_the_same_operation_and_the_same_request_and_another_attempt(place: Place) -> None:
+    attempts = 0
+
+    def play(request: ModelRequest) -> Reply:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 3:
+            raise RateLimited("wait", retry_after=0)
+        return Reply("hi", usage=ONE)
+
+    async with place.process() as process:
+        result = await process.run(Agent("a", model=FunctionModel(play)), "go", session="s")
+        started = [entry for entry in await process.sessions.entries("s") if isinstance(entry, perdure.OperationStarted)]
+        assert {(entry.operation, entry.request.digest) for entry in started if entry.request} == {("t2.0.0", started[0].request.digest)}  # type: ignore[union-attr]
+        assert [call.attempt for call in result.model_calls] == [1, 2, 3]

@@ -143,6 +143,7 @@ async def test_going_on_counts_what_was_used_before_and_may_be_limited_again(pla
         await sound(process)
 
 
+@pytest.mark.spec("S0-121")
 @pytest.mark.parametrize("nth", range(1, 9))
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_the_budget_is_the_ledger_wherever_the_process_dies(place: Place, nth: int, when: Any) -> None:
@@ -167,6 +168,7 @@ async def test_the_budget_is_the_ledger_wherever_the_process_dies(place: Place, 
         await sound(process)
 
 
+@pytest.mark.spec("S0-272")
 async def test_time_that_a_person_takes_is_nobodys_budget(place: Place) -> None:
     agent = looker(1, limits=Limits(seconds=5)).replace(approve=["look"])
     async with place.process() as process:
@@ -177,6 +179,22 @@ async def test_time_that_a_person_takes_is_nobodys_budget(place: Place) -> None:
         (request,) = await process.sessions.requests("s")
         await process.sessions.approve("s", request.request_id)
         assert (await running).ok
+
+
+@pytest.mark.spec("S0-273")
+async def test_an_agent_that_is_called_has_counters_of_its_own_and_what_it_used_is_its_callers_too(place: Place) -> None:
+    def leads(request: ModelRequest) -> Reply:
+        told = any(message.role == "tool" for message in request.messages)
+        return Reply("done", usage=FIFTEEN) if told else Reply(tool_calls=[ToolCall("looker", {"task": "look"})], usage=FIFTEEN)
+
+    worker = looker(1, instructions="Look.", limits=Limits(model_calls=2))
+    lead = Agent("lead", model=FunctionModel(leads), tools=[worker.as_tool(description="Looks.")], limits=Limits(model_calls=4))
+    async with place.process() as process:
+        result = await process.run(lead, "go", session="s")
+        assert (result.status, result.usage.calls, len(result.model_calls)) == ("completed", 4, 2)
+        tight = await process.run(lead.replace(limits=Limits(model_calls=3)), "go", session="t")
+        assert (tight.status, tight.usage.calls) == ("limited", 3)
+        await sound(process)
 
 
 async def test_a_compaction_is_a_model_call_of_the_budget(place: Place) -> None:

@@ -184,6 +184,7 @@ def test_a_sessions_limit_counts_all_its_turns_and_only_what_was_used_is_taken_f
     assert s.folds()
 
 
+@pytest.mark.spec("S0-257", "S0-124")
 def test_a_session_that_nothing_limits_keeps_no_counters() -> None:
     s = story.model()
     s.model_ends(Text(content="hi"))
@@ -211,6 +212,7 @@ def test_usage_that_nobody_knows_counts_as_nothing_unless_the_limit_is_strict() 
         assert "not known" in ended.reason
 
 
+@pytest.mark.spec("S0-265")
 def test_an_unknown_price_counts_as_nothing_unless_the_limit_is_strict() -> None:
     for strict in (False, True):
         s = Story()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import story
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,6 +78,7 @@ def call_with(usage: Usage | None, cost: Cost | None = None) -> ModelCall:
     )
 
 
+@pytest.mark.spec("S0-133")
 def test_a_sum_is_none_as_soon_as_one_call_lacks_the_number_and_what_is_known_is_there_too() -> None:
     spending = Spending.of(
         [
@@ -101,6 +103,7 @@ def test_an_empty_ledger_adds_up_to_exact_zeros() -> None:
     assert (spending.cache_read_tokens, spending.cache_write_tokens, spending.reasoning_tokens) == (0, 0, 0)
 
 
+@pytest.mark.spec("S0-266")
 def test_numbers_too_large_to_add_up_are_unknown_and_never_break_a_checkpoint() -> None:
     s = story.model()
     huge = Usage(input_tokens=MAX_INTEGER - 1, output_tokens=1)
