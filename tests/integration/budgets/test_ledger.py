@@ -218,18 +218,24 @@ async def test_a_turn_that_another_process_went_on_with_has_all_its_calls_in_its
         assert result == same
 
 
-async def test_what_an_answer_used_that_can_not_be_taken_was_used_all_the_same(place: Place) -> None:
+@pytest.mark.parametrize(
+    ("limits", "calls", "status"), [(perdure.Limits(tokens=1_000), 5, "failed"), (perdure.Limits(tokens=40), 3, "limited")]
+)
+async def test_what_an_answer_used_that_can_not_be_taken_was_used_all_the_same(
+    place: Place, limits: perdure.Limits, calls: int, status: str
+) -> None:
     """The provider answered, and charges for it; that nobody can use the answer makes it no cheaper."""
 
     def nothing(request: ModelRequest) -> Reply:
         return Reply("", usage=ONE)
 
-    agent = Agent("a", model=FunctionModel(nothing), limits=perdure.Limits(tokens=1_000))
+    # Between the attempts it waits for a while, which passes by itself here.
+    place.clock.auto = True
     async with place.process() as process:
-        result = await process.run(agent, "go", session="s")
-        assert (result.status, result.failure.code if result.failure else "") == ("failed", "invalid_model_output")
-        assert {call.usage for call in result.model_calls} == {ONE}
-        assert result.usage.total_tokens == 15 * result.usage.calls > 0
+        result = await process.run(Agent("a", model=FunctionModel(nothing), limits=limits), "go", session="s")
+        assert (result.status, [call.error for call in result.model_calls]) == (status, ["invalid_model_output"] * calls)
+        assert [call.usage for call in result.model_calls] == [ONE] * calls
+        assert (result.usage.calls, result.usage.total_tokens) == (calls, 15 * calls)
 
 
 @pytest.mark.spec("S0-129")
