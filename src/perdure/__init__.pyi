@@ -213,7 +213,6 @@ from .runtime.requests import Uncertain as Uncertain
 from .runtime.result import Result as Result
 from .runtime.runtime import Runtime as Runtime
 from .runtime.runtime import open as open
-from .runtime.sending import Moment as Moment
 from .runtime.session import Session as Session
 from .runtime.sessions import Sessions as Sessions
 from .runtime.transcripts import Edit as Edit
@@ -229,6 +228,7 @@ from .store.outside import Swept as Swept
 from .store.outside import WithBlobs as WithBlobs
 from .tools.asking import ask_user as ask_user
 from .tools.context import ToolContext as ToolContext
+from .tools.moments import Moment as Moment
 from .tools.policy import Allow as Allow
 from .tools.policy import ApprovalCall as ApprovalCall
 from .tools.policy import Ask as Ask

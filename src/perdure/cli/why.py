@@ -15,7 +15,7 @@ from ..core.entries import OperationStarted
 from ..core.errors import SessionNotFound
 from ..core.ids import child_session
 from ..core.messages import text_of
-from ..core.phase import phase
+from ..core.phase import asleep, phase
 from ..runtime.infos import SessionInfo
 from ..runtime.requests import Request
 from ..runtime.runtime import Runtime
@@ -110,6 +110,7 @@ async def _operations(runtime: Runtime, head: Loaded, checkpoint: Checkpoint) ->
     if turn is not None:
         started = await runtime.sessions.entries(head.row.session_id, after=turn.began, kinds=("operation_started",))
         since_when = {(item.operation, item.attempt): item.at for item in started if isinstance(item, OperationStarted)}
+    sleepers = asleep(turn) if turn is not None else frozenset()
     for item in turn.operations if turn is not None else ():
         if item.status != "ended":
             found.append(
@@ -117,7 +118,7 @@ async def _operations(runtime: Runtime, head: Loaded, checkpoint: Checkpoint) ->
                     "operation": item.id,
                     "kind": item.plan.kind,
                     "name": item.plan.name,
-                    "status": item.status,
+                    "status": "asleep" if item.id in sleepers and item.status == "ready" else item.status,
                     "attempt": item.attempt,
                     "since": since_when.get((item.id, item.attempt)),
                     "not_before": item.not_before or None,
@@ -181,7 +182,7 @@ def _next(facts: dict[str, Any], head: Loaded, db: str) -> list[str]:
     if children := [item["session"] for item in facts["operations"] if item["session"] and item["status"] == "awaiting"]:
         called = ", ".join(f"`{command(db, 'why', child)}`" for child in children)
         return [f"the agents that it called have to answer: {called}", f"`{resume}` takes up what nobody works on"]
-    if facts["turn"] is not None and facts["operations"] and all(item["status"] == "awaiting" for item in facts["operations"]):
+    if facts["turn"] is not None and facts["operations"] and all(item["status"] in ("awaiting", "asleep") for item in facts["operations"]):
         return [f"it goes on by itself at that time, with a worker, or whoever has it open; else `{resume}`"]
     if facts["turn"] is not None:
         return [f"nobody works on it; `{resume}` goes on where it was"]
@@ -224,6 +225,7 @@ def _show(screen: Screen, facts: dict[str, Any], requests: list[Request]) -> Non
             "started": f"runs{begun}" if holder is not None and holder["alive"] else f"was running{begun}",
             "planned": "is planned",
             "ready": f"was cut off or failed, and is tried again{' at ' + moment(item['not_before']) if item['not_before'] else ''}",
+            "asleep": "sleeps, and runs again when its time has come",
             "unknown": "was interrupted; its tool is asked what became of it",
             "awaiting": f"{_awaited(item)}{begun}",
             "asking": "waits for what the user says" if item["asks"] else "was interrupted, and only a person can say what became of it",

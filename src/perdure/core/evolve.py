@@ -226,7 +226,7 @@ def _started(checkpoint: Checkpoint, entry: OperationStarted) -> Checkpoint:
     if plan is None:
         return checkpoint
     now: dict[str, Any] = {"plan": plan, "status": "started", "attempt": entry.attempt, "fence": entry.fence}
-    if plan.kind in ("child", "timer"):
+    if plan.kind in ("child", "timer") or plan.until:
         now |= {"status": "awaiting", "deadline": plan.until}
     if planned is not None:
         checkpoint = _with_operation(checkpoint, entry.operation, **now, not_before=0)

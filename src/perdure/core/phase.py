@@ -5,6 +5,7 @@ from __future__ import annotations
 from .checkpoint import Checkpoint, Operation, Phase, Turn
 
 __all__ = [
+    "asleep",
     "due",
     "phase",
     "reviewing",
@@ -33,17 +34,24 @@ def phase(checkpoint: Checkpoint) -> Phase:
     return "model"
 
 
+def asleep(turn: Turn) -> frozenset[str]:
+    """The calls that wait until a time, in a step of theirs."""
+    return frozenset([item.id.split("/", 1)[0] for item in turn.operations if item.status == "awaiting" and item.plan.kind == "step"])
+
+
 def startable(turn: Turn) -> tuple[Operation, ...]:
     """The tool calls that may start now: none while an approval is open, an exclusive one only alone, the others not past one."""
     tools = turn.tools
     if turn.unplanned or any(item.request and item.status != "asking" for item in tools):
         return ()
     found: list[Operation] = []
+    sleepers = asleep(turn)
     for index, item in enumerate(tools):
-        if item.status in ("planned", "ready") and not item.plan.exclusive:
+        may_start = item.status in ("planned", "ready") and item.id not in sleepers
+        if may_start and not item.plan.exclusive:
             found.append(item)
         elif item.plan.exclusive and item.status != "ended":
-            if item.status in ("planned", "ready") and all(earlier.status == "ended" for earlier in tools[:index]):
+            if may_start and all(earlier.status == "ended" for earlier in tools[:index]):
                 found.append(item)
             break
     return tuple(found)

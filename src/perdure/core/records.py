@@ -210,7 +210,7 @@ class Plan(Record, frozen=True, kw_only=True):
     ``ends``: the call ends the turn, and this argument of it is the output, ``*`` all of them. ``asks``: the call is a question to the
     user, and runs nowhere.
     ``agent`` is who is called as a child, in the ``background`` or not, or who takes the session over; ``allowance`` is what that child may
-    use. ``until`` is when a timer fires, or when a child is given up (ms since 1970).
+    use. ``until`` is when a timer fires, or a step that is one, or when a child is given up (ms since 1970).
     """
 
     kind: OperationKind

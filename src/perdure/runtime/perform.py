@@ -36,11 +36,13 @@ from ..core.memory import STATE_LIMIT
 from ..core.messages import INLINE_LIMIT, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, media_of, set_aside
 from ..core.records import MODEL_KINDS, Failure, Identity
 from ..core.reports import AttemptEnded, ErrandsDone, Fail, Reconciled
+from ..core.rules.endings import ASLEEP
 from ..core.usage import Usage
 from ..core.words import said, words
 from ..models.base import Delta, Finish, Model, ModelOutput, ModelRequest, ReasoningDelta, TextDelta
 from ..store.base import StoredBlob
 from ..tools.context import ToolContext
+from ..tools.moments import Moment, moment_of
 from ..tools.returned import kept
 from ..tools.tool import ArgumentsInvalid, Done, NotDone, ResultInvalid, Tool, ToolCancelled, ToolError, Unknown, WithMedia
 from ..tools.transaction import InTransaction
@@ -289,20 +291,22 @@ class Performer:
     async def tool(self, operation: Operation, agent: Agent, tool: Tool, arguments: Any) -> Performed:
         """One tool call; of a transactional one, what is left to be done in the commit of its receipt.
 
-        Cancelling it cancels an async tool and waits for its end; a sync one goes on, and its end is reported late.
+        Cancelling it cancels an async tool and waits for its end; a sync one goes on, and its end is reported late. One that begins to
+        sleep is cancelled too, and its next attempt begins when the time has come.
         """
         try:
             bound = tool.check(arguments)
         except ArgumentsInvalid as error:
             return self._responded(operation, "failed", said(error, None), is_error=True, failure=Failure(code="invalid_arguments"))
-        context = self.context(operation, agent) if tool.takes_context else None
+        aside: asyncio.Future[None] | None = asyncio.get_running_loop().create_future() if operation.plan.resumable else None
+        context = self.context(operation, agent, aside=aside) if tool.takes_context else None
         seconds = None if tool.timeout is None else min(tool.timeout, LONGEST_SECONDS)
         running = tool.start(context, bound)
         ended = running.ended
         timer = None if seconds is None else asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + round(seconds * 1000)))
         try:
-            await asyncio.wait([ended] if timer is None else [ended, timer], return_when=asyncio.FIRST_COMPLETED)
-            stopped = Failure(code="timeout", message=f"no result within {seconds} s")
+            await asyncio.wait([item for item in (ended, aside, timer) if item is not None], return_when=asyncio.FIRST_COMPLETED)
+            stopped = ASLEEP if aside is not None and aside.done() else Failure(code="timeout", message=f"no result within {seconds} s")
         except asyncio.CancelledError:
             stopped = Failure(code="interrupted", message="interrupted")
         finally:
@@ -317,6 +321,11 @@ class Performer:
         if not ended.done() or isinstance(_error(ended), ToolCancelled):
             if not running.done and may_be_unknown(operation.plan):
                 running.late.add_done_callback(lambda ended: self._ended_late(operation, ended))
+            if stopped is ASLEEP:
+                if ended.done():
+                    return msgspec.structs.replace(self.stopped(operation, ASLEEP), status="cancelled", final=False), ()
+                # It still does something, so it can't be begun again.
+                stopped = Failure(code="interrupted", message="it did not let go when it was to sleep")
             return self.stopped(operation, stopped), ()
         return self._ended(operation, tool, ended)
 
@@ -443,17 +452,25 @@ class Performer:
             timer.cancel()
             asked.cancel()
 
-    def context(self, operation: Operation, agent: Agent, *, reads: bool = False) -> ToolContext:
-        """What a tool is told about its call. ``reads``: it may only read."""
+    def context(self, operation: Operation, agent: Agent, *, reads: bool = False, aside: asyncio.Future[None] | None = None) -> ToolContext:
+        """What a tool is told about its call. ``reads``: it may only read. ``aside`` is done once it sleeps, which it can't without."""
         tool = agent.tool(operation.plan.name)
+        acts = not reads and tool is not None and tool.is_async
 
-        async def outside(name: str, function: Callable[..., Any], args: tuple[Any, ...], **options: Any) -> Any:
+        async def outside(name: str, **what: Any) -> Any:
             from .steps import Deed
 
             assert self.steps is not None
-            identity, called = f"{operation.id}/{name}", f"{operation.plan.name}/{name}"
-            deed = Deed(identity=identity, name=called, function=function, args=args, attempt=operation.attempt, **options)
+            deed = Deed(identity=f"{operation.id}/{name}", name=f"{operation.plan.name}/{name}", attempt=operation.attempt, **what)
             return await self.steps.perform(deed)
+
+        def set_aside() -> None:
+            if aside is not None and not aside.done():
+                aside.set_result(None)
+
+        async def sleep(name: str, moment: Moment) -> None:
+            # What has passed is as good as now, and 0 would be no time.
+            await outside(name, until=max(1, moment_of(moment, self._clock.now(), "moment")), aside=set_aside)
 
         return ToolContext(
             session_id=self._session_id,
@@ -469,7 +486,8 @@ class Performer:
             source=self.turn.source if self.turn is not None else None,
             agent=agent.name,
             effect=operation.plan.effect,
-            outside=None if reads or tool is None or not tool.is_async else outside,
+            outside=outside if acts else None,
+            sleeping=sleep if acts and aside is not None else None,
             key=lambda name: idempotency_key(self._store_id, self._session_id, f"{operation.id}/{name}"),
         )
 

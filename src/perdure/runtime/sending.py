@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -20,6 +19,7 @@ from ..core.journal import GENESIS
 from ..core.messages import QUOTE_LENGTH, Part, Quote, Source, Text, text_of
 from ..core.records import Identity, Limits, Metadata
 from ..store.base import Catalogue, Loaded, NewSession
+from ..tools.moments import Moment, moment_of
 from .about import check_about, check_labels, check_text, check_title, keep_metadata
 from .attachments import Attachments
 from .batch import seal_all
@@ -29,15 +29,13 @@ from .door import Submission, checked
 from .infos import Infos
 from .names import check_id, submission_id
 
-__all__ = ["NOTE_LIMIT", "Moment", "Sending", "check_deliver", "check_limits"]
+__all__ = ["NOTE_LIMIT", "Sending", "check_deliver", "check_limits"]
 
 NOTE_LIMIT = 32 * 1024
 """The longest note, and the longest arguments of a middleware's command (bytes)."""
 
 NOTES_LIMIT = 16
 """The most notes that come with one message."""
-Moment: TypeAlias = int | datetime | timedelta
-"""A time as callers give it: milliseconds since 1970, a `datetime` with a time zone, or a `timedelta` from now on."""
 
 DELIVERIES: tuple[Deliver, ...] = ("turn", "queue", "steer")
 
@@ -93,7 +91,7 @@ class Sending(Infos, Attachments):
         limits = check_limits(limits)
         if limits is not None and deliver == "steer":
             raise UsageError("limits= bound the turn that a message begins, and a steer begins none", hint='deliver="turn"')
-        earliest = None if not_before is None else _moment(not_before, self._runtime.clock.now())
+        earliest = None if not_before is None else moment_of(not_before, self._runtime.clock.now(), "not_before")
         given = content_of(content)
         if source is not None:
             submission = check_source(source, given.whole, author) if submission is None else submission
@@ -278,20 +276,6 @@ def check_deliver(deliver: Any) -> Deliver:
         raise UsageError(f"deliver={deliver!r} is unknown", hint='"turn", "queue" or "steer"')
     # msgspec omits a default only where it is the very same object, and the digest must not depend on where the text came from.
     return DELIVERIES[DELIVERIES.index(deliver)]
-
-
-def _moment(given: Any, now: int) -> int:
-    """A time in milliseconds since 1970. Raises `UsageError`."""
-    moment = given
-    if isinstance(given, timedelta):
-        moment = now + round(given.total_seconds() * 1000)
-    elif isinstance(given, datetime) and given.tzinfo is not None:
-        moment = round(given.timestamp() * 1000)
-    if type(moment) is not int or not 0 <= moment < canonical.MAX_INTEGER:
-        raise UsageError(
-            f"not_before={given!r:.100} is no time", hint="a datetime with a time zone, a timedelta from now, or milliseconds since 1970"
-        )
-    return moment
 
 
 def check_source(source: Any, parts: tuple[Part, ...], author: str) -> str:

@@ -14,6 +14,7 @@ from ..core.errors import UsageError
 from ..core.journal import open_entry
 from ..core.messages import Message, Source
 from ..core.records import Decision, Identity, Limits
+from ..tools.moments import Moment
 from .calls import misfit
 from .content import Input
 from .door import Submission
@@ -22,7 +23,6 @@ from .halting import halted
 from .messages import read_entries
 from .requests import Request
 from .scope import put_away
-from .sending import Moment
 
 if TYPE_CHECKING:
     from .driver import Driver

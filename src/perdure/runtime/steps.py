@@ -40,20 +40,26 @@ LETTING_GO_SECONDS = 5.0
 
 class Deed(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be done outside under an ``identity``. ``name`` is what the journal calls it, ``attempt`` that of the tool that does it,
-    0 in a hook. ``reconcile`` tells what became of it where nobody knows. ``timeout`` is in seconds."""
+    0 in a hook. ``reconcile`` tells what became of it where nobody knows. ``timeout`` is in seconds.
+
+    With ``until`` (ms since 1970) nothing is done but to wait for that moment, and ``aside`` is called as soon as that is durable."""
 
     identity: str
     name: str
-    function: Callable[..., Any]
+    function: Callable[..., Any] = lambda: None
     args: tuple[Any, ...] = ()
     effect: EffectClass = "external"
     timeout: float | None = None
     reconcile: Callable[..., Any] | None = None
     attempt: int = 0
+    until: int = 0
+    aside: Callable[[], None] = lambda: None
 
     @property
     def plan(self) -> Plan:
         """What the journal says of it. Nothing but what may be uncertain has to be found again."""
+        if self.until:
+            return Plan(kind="step", name=self.name, until=self.until)
         known = canonical.digest(self.identity.encode()) if self.effect == "external" else ""
         return Plan(
             kind="step",
@@ -97,7 +103,7 @@ class Steps:
         self._over = False
         self._wishes: dict[str, tuple[Deed, asyncio.Future[None]]] = {}
         self._news: set[asyncio.Future[None]] = set()
-        self._busy: set[str] = set()
+        self._busy: dict[str, Deed] = {}
 
     @property
     def wanted(self) -> bool:
@@ -143,11 +149,15 @@ class Steps:
             raise EffectFailed("this process works on the session no more; nothing was begun")
         if deed.identity in self._busy:
             raise UsageError(f"{deed.identity} is being done already", hint="give each effect a name of its own")
-        self._busy.add(deed.identity)
+        call = deed.identity.split("/", 1)[0]
+        if any((deed.until or other.until) and name.split("/", 1)[0] == call for name, other in self._busy.items()):
+            # Whoever sleeps is set aside, and what it does outside would be cut off with it.
+            raise UsageError("a call that sleeps does nothing else meanwhile", hint="sleep before its steps, or once they have ended")
+        self._busy[deed.identity] = deed
         try:
             return await self._perform(deed)
         finally:
-            self._busy.discard(deed.identity)
+            self._busy.pop(deed.identity, None)
 
     async def _perform(self, deed: Deed) -> Any:
         identity = deed.identity
@@ -174,6 +184,8 @@ class Steps:
             if item.status == "unknown":
                 await self._reconcile(item, deed)
                 self._wake()
+            elif item.status == "awaiting":
+                deed.aside()
             # Its receipt is on its way.
             news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._news.add(news)

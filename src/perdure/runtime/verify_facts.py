@@ -301,7 +301,8 @@ def _ended(turn: Turn, operation: Operation | None, entry: OperationEnded) -> It
         yield "the digest is not that of its result"
     if entry.spent is not None and operation.plan.kind != "child":
         yield "only a child spends what is not a call of its own"
-    if operation.plan.kind == "timer" and entry.status == "succeeded" and entry.at < operation.deadline:
+    timer = operation.status == "awaiting" and operation.plan.kind != "child"
+    if timer and entry.status == "succeeded" and entry.at < operation.deadline:
         yield "the timer fired before its time"
 
 

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from ..core.errors import UsageError
 from ..core.messages import Source
 from ..core.records import EffectClass, Identity
+from .moments import Moment
 from .transaction import InTransaction
 
 __all__ = ["ReconcileContext", "ToolContext", "is_seconds"]
@@ -51,6 +52,7 @@ class ToolContext:
     asked: list[InTransaction] = field(default_factory=list, repr=False)
     begun: set[str] = field(default_factory=set, repr=False)
     outside: Callable[..., Coroutine[Any, Any, Any]] | None = field(default=None, repr=False)
+    sleeping: Callable[[str, Moment], Coroutine[Any, Any, None]] | None = field(default=None, repr=False)
     key: Callable[[str], str] = field(default=lambda name: "", repr=False)
 
     def transaction(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -92,10 +94,7 @@ class ToolContext:
         """
         if self.outside is None:
             raise UsageError("nothing can be done outside here", hint="steps are for async tools, while they run")
-        if not isinstance(name, str) or not _STEP.fullmatch(name):
-            raise UsageError(f"{name!r:.100} can't be a step's name", hint="1 to 64 letters, digits, '_' or '-'")
-        if name in self.begun:
-            raise UsageError(f"this call has a step {name!r} already", hint="give each step a name of its own, such as one with a number")
+        self._check_name(name)
         if effect not in get_args(EffectClass):
             raise UsageError(f"effect={effect!r} is unknown", hint=f"one of {', '.join(get_args(EffectClass))}")
         if self.effect == "pure" and effect != "pure":
@@ -105,7 +104,30 @@ class ToolContext:
         if not callable(function) or (reconcile is not None and not callable(reconcile)):
             raise UsageError("a step takes a function, and its arguments behind it")
         self.begun.add(name)
-        return self.outside(name, function, args, effect=effect, timeout=timeout, reconcile=reconcile)
+        return self.outside(name, function=function, args=args, effect=effect, timeout=timeout, reconcile=reconcile)
+
+    def sleep_until(self, name: str, moment: Moment) -> Coroutine[Any, Any, None]:
+        """Wait until a time, for seconds or months, in a step of that name. Await it.
+
+        Nobody waits meanwhile: the attempt ends here, cancelled, and the session is held by no process because of it. When the time has
+        come, the call runs again from its beginning as its next attempt, in whatever process; steps that ended return what they returned,
+        and so does this. ``moment`` is a `datetime` with a time zone, a `timedelta` from now on, or milliseconds since 1970; the one that
+        was given first counts. Nothing else of the call may be under way, since it would be cut off. Interrupting the turn ends it.
+
+        Raises `UsageError` where the tool isn't ``resumable``, for what is no time, beside another step, and for a name that can't be one;
+        `EffectFailed` if the call is over.
+        """
+        if self.sleeping is None:
+            raise UsageError("this call can't sleep", hint="resumable tools can, while they run: @tool(resumable=True)")
+        self._check_name(name)
+        self.begun.add(name)
+        return self.sleeping(name, moment)
+
+    def _check_name(self, name: Any) -> None:
+        if not isinstance(name, str) or not _STEP.fullmatch(name):
+            raise UsageError(f"{name!r:.100} can't be a step's name", hint="1 to 64 letters, digits, '_' or '-'")
+        if name in self.begun:
+            raise UsageError(f"this call has a step {name!r} already", hint="give each step a name of its own, such as one with a number")
 
     def step_key(self, name: str) -> str:
         """The idempotency key of the step of that name: the same in every attempt of the call."""

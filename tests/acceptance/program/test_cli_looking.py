@@ -231,3 +231,31 @@ def test_show_tells_what_was_looked_for_and_what_is_remembered(perdure: Program)
     assert "what to remember, by model scripted" in shown
     assert "It rains" in shown
     assert "pure" not in shown
+
+
+SLEEPER = """
+from datetime import timedelta
+from perdure import Agent, Reply, ScriptedModel, ToolCall, ToolContext, tool
+
+@tool(effect="external", resumable=True)
+async def remind(ctx: ToolContext) -> str:
+    await ctx.sleep_until("night", timedelta(days=1))
+    return "reminded"
+
+agent = Agent("sleeper", model=ScriptedModel([Reply(tool_calls=[ToolCall("remind", {})]), "Done."]), tools=[remind])
+"""
+
+
+def test_why_says_until_when_a_call_sleeps(perdure: Program) -> None:
+    (perdure.directory / "sleeper.py").write_text(SLEEPER)
+    running = perdure.start("run", "sleeper:agent", "go", "--session", "s")
+    perdure.until(lambda: perdure.db.exists() and "s" in perdure("sessions") and perdure.json("why", "s")["status"] == "waiting")
+    facts = perdure.json("why", "s")
+    assert [(item["name"], item["status"]) for item in facts["operations"]] == [("remind", "asleep"), ("remind/night", "awaiting")]
+    assert facts["wake_at"] == facts["operations"][1]["deadline"]
+    told = perdure("why", "s")
+    assert "remind sleeps, and runs again when its time has come" in told
+    assert "remind/night waits until" in told
+    assert "it goes on by itself at that time" in told
+    perdure("interrupt", "s")
+    perdure.end(running, code=1)

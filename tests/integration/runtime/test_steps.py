@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,13 @@ from perdure import (
 )
 from perdure.core.entries import OperationEnded, OperationStarted
 from perdure.core.ids import idempotency_key
+from perdure.runtime.perform import Performer
 from perdure.runtime.verify import Problem, verify
 from perdure.store.memory import MemoryStore
 from perdure.testing import FaultStore
 from perdure.testing.faults import Call
+
+from ..interactive.acting import Place
 
 
 def agent(tool: Any, *, calls: int = 1) -> Agent:
@@ -514,3 +518,193 @@ async def test_a_tool_that_was_fenced_off_begins_nothing_more_and_hands_on_what_
         assert all("works on the session no more" in text for text in told)
         running.cancel()
         assert await problems(other) == []
+
+
+# ------------------------------------------------------------------------------------------------------ sleeping in a call
+
+HOUR = 3_600_000
+
+
+def remind(done: list[str], moment: Any) -> Any:
+    """A tool that does something, sleeps, and does something else."""
+
+    @tool(effect="external", resumable=True, timeout=60)
+    async def remind(ctx: ToolContext) -> Any:
+        asked = await ctx.step("ask", lambda: done.append("asked") or "asked")
+        await ctx.sleep_until("night", moment)
+        return [asked, await ctx.step("tell", lambda: done.append("told") or "told"), ctx.attempt]
+
+    return remind
+
+
+@pytest.mark.parametrize("given", ["timedelta", "datetime", "milliseconds"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_a_call_that_sleeps_needs_no_process_and_goes_on_in_another_one(kind: str, given: str, tmp_path: Path) -> None:
+    place, done = Place(kind, tmp_path / "agents.db"), []
+    at = place.clock.now() + HOUR
+    moments = {"timedelta": timedelta(hours=1), "datetime": datetime.fromtimestamp(at / 1000, tz=UTC), "milliseconds": at}
+    sleeper = agent(remind(done, moments[given]))
+    async with place.process() as first:
+        await first.sessions.send("s", "Please.", submission="m1", agent="a")
+        assert await first.recover([sleeper]) == ["s"]
+        info = await first.sessions.info("s")
+        assert (info.status, info.holder, info.wake_at, done) == ("waiting", None, at, ["asked"])
+        assert await first.recover([sleeper]) == []
+    place.clock.advance_to(at)
+    async with place.process() as second:
+        assert await second.recover([sleeper]) == ["s"]
+        assert await response(second) == ["asked", "told", 2]
+        assert done == ["asked", "told"]
+        assert await story(second) == [
+            "0.1#1 starts",
+            "0.1/ask#1 starts",
+            "0.1/ask#1 succeeded",
+            "0.1/night#1 starts",
+            "0.1#1 cancelled, not finally",
+            "0.1/night#1 succeeded",
+            "0.1#2 starts",
+            "0.1/tell#1 starts",
+            "0.1/tell#1 succeeded",
+            "0.1#2 succeeded",
+        ]
+        assert await problems(second) == []
+
+
+async def test_a_time_that_has_passed_is_as_good_as_now(runtime: Runtime) -> None:
+    done: list[str] = []
+    await runtime.run(agent(remind(done, 0)), "Please.", session="s")
+    assert await response(runtime) == ["asked", "told", 1]
+    assert await problems(runtime) == []
+
+
+async def test_a_call_that_sleeps_again_wakes_at_the_time_that_it_said_first(tmp_path: Path) -> None:
+    place, given = Place("memory", tmp_path / "agents.db", auto=True), []
+
+    @tool(effect="pure", resumable=True)
+    async def wait(ctx: ToolContext) -> Any:
+        given.append(place.clock.now())
+        for number in range(3):
+            await ctx.sleep_until(f"n{number}", timedelta(hours=1))
+        return "rested"
+
+    began = place.clock.now()
+    async with place.process() as runtime:
+        await runtime.run(agent(wait), "Please.", session="s")
+        assert await response(runtime) == "rested"
+        assert given == [began + number * HOUR for number in range(4)]
+        assert await problems(runtime) == []
+
+
+async def test_another_call_of_the_step_goes_on_while_one_sleeps(tmp_path: Path) -> None:
+    place = Place("memory", tmp_path / "agents.db", auto=True)
+    awake: list[int] = []
+
+    @tool(effect="pure", resumable=True)
+    async def wait(ctx: ToolContext) -> str:
+        await ctx.sleep_until("night", timedelta(hours=1))
+        return "rested"
+
+    @tool(effect="pure", exclusive=True)
+    async def late(ctx: ToolContext) -> str:
+        awake.append(place.clock.now())
+        return "late"
+
+    @tool(effect="pure")
+    async def early(ctx: ToolContext) -> str:
+        awake.append(place.clock.now())
+        return "early"
+
+    began = place.clock.now()
+    calls = [ToolCall(name=name, arguments={}) for name in ("wait", "early", "late")]
+    both = Agent("a", model=ScriptedModel([Reply(tool_calls=calls), Reply("Done.")]), tools=[wait, early, late])
+    async with place.process() as runtime:
+        await runtime.run(both, "Please.", session="s")
+        told = [part.response for part in (await runtime.sessions.history("s"))[2].parts if isinstance(part, ToolCallResponse)]
+        assert told == ["rested", "early", "late"]
+        # What is exclusive comes after what the model asked for before it.
+        assert awake == [began, began + HOUR]
+
+
+async def test_a_call_that_sleeps_is_interrupted_like_any_other(tmp_path: Path) -> None:
+    place, done = Place("memory", tmp_path / "agents.db"), []
+    async with place.process() as runtime:
+        await runtime.sessions.send("s", "Please.", submission="m1", agent="a")
+        await runtime.recover([agent(remind(done, timedelta(days=30)))])
+        await runtime.sessions.interrupt("s")
+        result = await runtime.sessions.result("s", "m1")
+        assert result is not None
+        assert (result.status, done) == ("aborted", ["asked"])
+        assert (await runtime.sessions.info("s")).wake_at is None
+        assert await problems(runtime) == []
+
+
+async def test_only_what_runs_again_can_sleep_and_nothing_beside_a_step(runtime: Runtime) -> None:
+    told: dict[str, str] = {}
+
+    async def refused(name: str, asking: Callable[[], Any]) -> None:
+        try:
+            await asking()
+        except UsageError as error:
+            told[name] = str(error)
+
+    @tool(effect="idempotent")
+    async def plain(ctx: ToolContext) -> None:
+        await refused("plain", lambda: ctx.sleep_until("x", 0))
+
+    @tool(effect="pure")
+    def sync(ctx: ToolContext) -> None:
+        try:
+            ctx.sleep_until("x", 0)
+        except UsageError as error:
+            told["sync"] = str(error)
+
+    @tool(effect="external", resumable=True)
+    async def travel(ctx: ToolContext) -> None:
+        await refused("name", lambda: ctx.sleep_until("a/b", 0))
+        await refused("time", lambda: ctx.sleep_until("one", "tomorrow"))  # type: ignore[arg-type]
+        await refused("zone", lambda: ctx.sleep_until("two", datetime(2026, 1, 1)))
+        await refused("taken", lambda: ctx.sleep_until("one", 0))
+        released = asyncio.Event()
+        step = asyncio.ensure_future(ctx.step("hotel", released.wait))
+        await asyncio.sleep(0)
+        await refused("beside", lambda: ctx.sleep_until("night", timedelta(days=1)))
+        released.set()
+        await step
+
+    script = [Reply(tool_calls=[ToolCall(name=name, arguments={})]) for name in ("plain", "sync", "travel")]
+    everything = Agent("a", model=ScriptedModel([*script, Reply("Done.")]), tools=[plain, sync, travel])
+    result = await runtime.run(everything, "Please.", session="s")
+
+    assert result.ok
+    assert {name: text.split(" (")[0] for name, text in told.items()} == {
+        "plain": "this call can't sleep",
+        "sync": "this call can't sleep",
+        "name": "'a/b' can't be a step's name",
+        "time": "moment='tomorrow' is no time",
+        "zone": "moment=datetime.datetime(2026, 1, 1, 0, 0) is no time",
+        "taken": "this call has a step 'one' already",
+        "beside": "a call that sleeps does nothing else meanwhile",
+    }
+    assert await problems(runtime) == []
+
+
+async def test_a_tool_that_does_not_let_go_when_it_is_to_sleep_is_not_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two attempts of one call would do at the same time what is to be done once."""
+    monkeypatch.setattr(Performer, "CANCEL_GRACE", 0.0)
+    place, runs, go = Place("memory", tmp_path / "agents.db"), [], asyncio.Event()
+
+    @tool(effect="external", resumable=True)
+    async def stubborn(ctx: ToolContext) -> str:
+        runs.append(ctx.attempt)
+        try:
+            await ctx.sleep_until("night", timedelta(hours=1))
+        finally:
+            await go.wait()
+        return "unused"
+
+    async with place.process() as runtime:
+        result = await runtime.run(agent(stubborn), "Please.", session="s")
+        assert result.ok
+        assert runs == [1]
+        assert await response(runtime) == "execution interrupted; result unknown"
+        go.set()

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,26 @@ def resumable(effect: str) -> Scenario:
         return undisturbed
 
     return Scenario(name=f"resumable tool with {effect} steps", agent=agent, script=one_question, expect=expect)
+
+
+def slept() -> Scenario:
+    """A tool that waits for a time between two things that it does, with a call beside it: each is done once."""
+
+    def agent(world: World) -> Agent:
+        @tool(effect="external", resumable=True)
+        async def remind(ctx: ToolContext) -> Any:
+            asked = await ctx.step("ask", Noting(world, ctx, "ask", "idempotent"), 1, effect="idempotent")
+            await ctx.sleep_until("night", timedelta(hours=8))
+            await world.point("effect", "remind", "before")
+            return [asked, await ctx.step("remind", Noting(world, ctx, "remind", "idempotent"), 2, effect="idempotent")]
+
+        steps = [asks(call("remind"), call("look", place="x")), says("Done.")]
+        return Agent("a", model=world.model(steps), tools=[remind, looking(world)])
+
+    def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> Ending:
+        return undisturbed
+
+    return Scenario(name="slept in a tool", agent=agent, script=one_question, expect=expect)
 
 
 def unique(effect: str) -> Scenario:
@@ -1604,6 +1625,7 @@ ALL: tuple[Callable[[], Scenario], ...] = (
     transactional_stopped,
     lambda: resumable("idempotent"),
     lambda: resumable("external"),
+    slept,
     lambda: unique("idempotent"),
     lambda: unique("transactional"),
     parallel,

@@ -40,6 +40,7 @@ from perdure.core.reports import (
     StepPrepared,
     TimePassed,
 )
+from perdure.core.rules.endings import ASLEEP
 from perdure.core.usage import Totals, Usage
 
 NOT_EXECUTED = "not executed"
@@ -425,6 +426,19 @@ def begin_step(s: Story, identity: str = "t2.0.1/reserve", effect: Any = "extern
     """A tool is about to do something in a step of its own."""
     plan = Plan(kind="step", name="refund/reserve", effect=effect, **facts)
     return BeginStep(operation=identity, plan=plan, fence=s.fence, attempt=attempt, at=s.now())
+
+
+def set_aside(s: Story) -> AttemptEnded:
+    """The attempt of a call that began to sleep ends."""
+    return AttemptEnded(operation="t2.0.1", attempt=1, status="cancelled", final=False, failure=ASLEEP, at=s.now())
+
+
+def dozing(*others: PlannedCall, until: int = 2_000) -> Story:
+    """A call waits for a time in a step of its own, perhaps beside other calls."""
+    s = batch(planned(call(), resumable=True), *others)
+    s.do(begin_step(s, "t2.0.1/night", "pure", until=until))
+    s.do(set_aside(s))
+    return s
 
 
 def stepping(effect: Any = "external", **facts: Any) -> Story:

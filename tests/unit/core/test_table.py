@@ -1220,6 +1220,29 @@ cell(TimePassed, "waiting", "its time is to come", story.sleeping, lambda s: s.t
 cell(TimePassed, "waiting", "a child takes too long", lambda: story.delegated(until=2_000), late,
      ["operation_ended t2.0.1#1 cancelled (timeout) !'the agent clerk was stopped: it did not come to an end in time; "
       "what it did so far stays done'", "message tool → 8"])
+FIRED = "operation_ended t2.0.1/night succeeded 'The time has come.'"
+cell(BeginStep, "tools", "of a call that is to sleep", story.tools,
+     lambda s: story.begin_step(s, "t2.0.1/night", "pure", until=2_000), ["operation_started t2.0.1/night#1"])
+cell(BeginStep, "tools", "of a call that is to sleep until a time that has passed", story.tools,
+     lambda s: story.begin_step(s, "t2.0.1/night", "pure", until=1), ["operation_started t2.0.1/night#1", FIRED])
+cell(AttemptEnded, "tools", "a call goes to sleep",
+     lambda: after(story.tools(resumable=True), lambda s: story.begin_step(s, "t2.0.1/night", "pure", until=2_000)),
+     story.set_aside, ["operation_ended t2.0.1#1 cancelled… (asleep)"])
+cell(TimePassed, "waiting", "a call that sleeps wakes up", story.dozing, late, [FIRED])
+cell(TimePassed, "waiting", "a call goes on sleeping", story.dozing, lambda s: s.time(1_999), NOTHING)
+cell(TimePassed, "tools", "a call that sleeps wakes up beside another", lambda: story.dozing(planned(call("c2"))), late, [FIRED])
+cell(StartTools, "tools", "what sleeps is not begun, and what is exclusive waits for it",
+     lambda: story.dozing(planned(call("c2")), planned(call("c3"), exclusive=True)), lambda s: StartTools(fence=1, at=s.now()), NOTHING)
+cell(StartTools, "tools", "its time has come", lambda: after(story.dozing(), late), lambda s: StartTools(fence=1, at=s.now()),
+     ["operation_started t2.0.1#2"])
+cell(Claimed, "waiting", "a call goes on sleeping", story.dozing, claim(), ["recovered t2 fence 2"])
+cell(Claimed, "tools", "a call died as it went to sleep",
+     lambda: after(story.tools(resumable=True), lambda s: story.begin_step(s, "t2.0.1/night", "pure", until=2_000)), claim(),
+     ["operation_ended t2.0.1#1 cancelled… (restart)", "recovered t2 fence 2 t2.0.1#1=cancelled"])
+cell(Interrupt, "waiting", "a call that sleeps", story.dozing, interrupt(),
+     [f"operation_ended t2.0.1#1 uncertain (interrupted) !{UNKNOWN!r}", "operation_ended t2.0.1/night cancelled (interrupted)",
+      "message tool → 10", "turn_aborted t2"])
+cell(Report, "waiting", "nobody awaits a call that sleeps", story.dozing, report(), Refusal(StaleRequest))
 cell(HandOver, "model", "nothing hands over", story.before_model, lambda s: s.hand_over(), NOTHING)
 cell(HandOver, "model", "another agent goes on", story.transferred, lambda s: s.hand_over(), ["definition_changed d1 → d2"])
 cell(CallsPlanned, "tools", "handed over", lambda: story.unplanned(call("c1", "transfer")),
@@ -1328,7 +1351,7 @@ def test_each_rule_that_can_write_is_seen_writing_or_refusing() -> None:
     }
 
     # No request has a deadline in these situations: time can pass there, and changes nothing.
-    assert silent == {(TimePassed, "model"), (TimePassed, "tools"), (TimePassed, "completing")}
+    assert silent == {(TimePassed, "model"), (TimePassed, "completing")}
 
 
 def test_a_command_that_is_refused_adds_nothing_to_the_commit_under_way() -> None:

@@ -1,4 +1,4 @@
-"""Calls that another session answers, or the time: agents called as children, handoffs, and timers.
+"""Calls that another session answers, or the time: agents called as children, handoffs, and timers, those in a call too.
 
 No transaction spans sessions. What one owes to another, to begin a child or stop it or tell a parent what came of it, is an errand of the
 checkpoint from the commit that decided it until `PassedOn`; each is a submission with an id of its own, so that doing it twice is doing it
@@ -104,7 +104,7 @@ def pass_timers(draft: Draft, at: int) -> None:
     for item in turn.awaiting:
         if not 0 < item.deadline <= at:
             continue
-        if item.plan.kind == "timer":
+        if item.plan.kind != "child":
             end_call(draft, item, at, "succeeded", (response_to(item.plan, "The time has come.", is_error=False),))
         else:
             words = f"the agent {item.plan.agent} was stopped: {GIVEN_UP.message}; what it did so far stays done"

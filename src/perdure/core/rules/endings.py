@@ -42,6 +42,7 @@ INTERRUPTED = Failure(code="interrupted")
 LOST = Failure(code="restart")
 FINISHED = Failure(code="finished", message="another call of the step ended the turn")
 DROPPED = Failure(code="dropped", message="nobody asked about it again")
+ASLEEP = Failure(code="asleep", message="it goes on when the time has come")
 TAKEN = Failure(code="taken", message="somebody took the session from who worked on it")
 
 NOT_MADE: Mapping[str, Failure] = {

@@ -24,6 +24,7 @@ from ..ids import once_key, rejected_digest
 from ..memory import MEMORY
 from ..phase import reviewing
 from ..reports import BeginStep, CommandDone, Continue, EndTurn, Extend, Reject, ResultsReviewed, StopTurn
+from .children import pass_timers
 from .endings import abort, close_steps, end_turn, tell_results
 from .turns import begin_turn
 
@@ -83,6 +84,9 @@ def begin_step(draft: Draft, command: BeginStep) -> None:
     else:
         return
     draft.write(started, command.at)
+    if command.plan.until:
+        # It may be over as it begins.
+        pass_timers(draft, command.at)
 
 
 def review_results(draft: Draft, command: ResultsReviewed) -> None:
