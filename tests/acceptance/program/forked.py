@@ -123,6 +123,8 @@ class Copy:
             reader.join(timeout)
             if reader.is_alive():
                 raise subprocess.TimeoutExpired(["perdure"], timeout or 0)
+        self.stdout.close()
+        self.stderr.close()
         self.wait(timeout)
         return said["out"], said["err"]
 
