@@ -301,6 +301,11 @@ def digest_of(role: Role, part_digests: Iterable[str]) -> str:
     return canonical.digest(canonical.encode([role, list(part_digests)]))
 
 
+def said_digest(role: Role, parts: Iterable[Part]) -> str:
+    """The identity of a message that holds all of its parts."""
+    return digest_of(role, map(part_digest, visible(parts)))
+
+
 def visible(parts: Iterable[Part]) -> tuple[Part, ...]:
     """The parts that count for a message's identity: all but private ones."""
     return tuple(part for part in parts if not is_private(part))

@@ -15,7 +15,7 @@ from ..core.errors import UsageError
 from ..core.evolve import evolve
 from ..core.journal import open_entry
 from ..core.memory import rendered, told
-from ..core.messages import Message, Part, Private, RedactedPart, Text, digest_of, part_digest, visible
+from ..core.messages import Message, Part, Private, RedactedPart, Text, said_digest
 from ..core.records import RequestRecord
 from ..models.base import ModelRequest, ModelSettings, OutputSpec, ToolSpec
 from ..store.base import Loaded
@@ -203,7 +203,7 @@ class AskedRequests(Scope):
             for entry, message in zip(entries, read, strict=True):
                 if any(isinstance(part, RedactedPart) for part in message.parts):
                     redacted.append(entry.seq)
-                elif entry.digest != digest_of(entry.role, map(part_digest, visible(message.parts))):
+                elif entry.digest != said_digest(entry.role, message.parts):
                     problems.append(f"message {message.position} (entry {entry.seq}) is not what its digest says")
             position += len(entries)
         return problems, redacted

@@ -174,6 +174,10 @@ class Batch:
                 case EffectSettled():
                     self.decided.append((entry.operation, standing(entry), entry.seq))
 
+    def keep(self, blobs: Iterable[StoredBlob]) -> None:
+        """Take content that entries refer to."""
+        self.blobs.update({blob.digest: blob for blob in blobs})
+
     def take(self, command: Command, decided: Any) -> bool:
         """Decide a submission; where the state refuses it, say so in the journal. False: it is not its time."""
         try:

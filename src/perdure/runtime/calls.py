@@ -157,7 +157,7 @@ class Calls:
             taken[plan.unique] = operation
             return call
         parts, blobs = keep_parts((_told(plan, done),))
-        batch.blobs.update({blob.digest: blob for blob in blobs})
+        batch.keep(blobs)
         failure = None if done.state == "succeeded" else _already(done)
         return replace(call, verdict="replay" if failure is None else "reject", failure=failure, parts=parts)
 
@@ -271,7 +271,7 @@ class Calls:
         if not isinstance(response, ToolCallResponse):
             return (ToolCallResponse(id=plan.call, name=plan.name, response=UNKNOWN_LIVE, is_error=True),)
         kept, blobs = keep_parts((replace(response, id=plan.call),))
-        batch.blobs.update({blob.digest: blob for blob in blobs})
+        batch.keep(blobs)
         return kept
 
     async def arguments(self, item: Operation, ledger: Ledger, batch: Batch | None = None) -> Any:

@@ -91,7 +91,7 @@ def _take_outcome(batch: Batch, command: ReportOutcome) -> None:
     response = ToolCallResponse(id=plan.call, name=plan.name, response=command.result, is_error=command.outcome != "completed")
     parts, blobs = keep_parts((response,))
     if command.result is not None:
-        batch.blobs.update({blob.digest: blob for blob in blobs})
+        batch.keep(blobs)
     batch.take(command, Outcome(command=command, parts=parts, at=command.at))
 
 

@@ -21,10 +21,8 @@ from ..core.messages import (
     ToolCallResponse,
     Uri,
     decode_part,
-    digest_of,
-    part_digest,
+    said_digest,
     text_of,
-    visible,
 )
 from ..store.base import StoredBlob
 from .content import without_addresses
@@ -100,7 +98,7 @@ def kept(messages: Sequence[Message]) -> tuple[tuple[Replacement, ...], tuple[Me
             parts, blobs = keep_parts(parts)
         except LimitExceeded as error:
             raise InvalidMessage(f"a message is too long: {error.message}", hint="write a reference instead") from None
-        digest = digest_of(message.role, map(part_digest, visible(parts)))
+        digest = said_digest(message.role, parts)
         said.append(Replacement(role=message.role, parts=parts))
         entries.append(MessageAdded(role=message.role, digest=digest, parts=parts))
         aside += (*blobs, *stored_media(media))

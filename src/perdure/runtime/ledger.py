@@ -153,7 +153,7 @@ class Ledger:
         plan = operation.plan
         response = ToolCallResponse(id=plan.call, name=plan.name, response=command.result, is_error=command.is_error, media=command.media)
         parts, blobs = keep_parts((response,))
-        batch.blobs.update({blob.digest: blob for blob in blobs})
+        batch.keep(blobs)
         batch.take(command, Report(command=command, parts=parts, receipt=receipt, at=command.at))
         if receipt is not None:
             status = "failed" if command.is_error else "succeeded"

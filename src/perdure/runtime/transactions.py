@@ -87,6 +87,6 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
 
 def _made(report: AttemptEnded, blobs: tuple[StoredBlob, ...], head: Loaded, checkpoint: Checkpoint, holder: str) -> Made:
     batch = Batch(head, checkpoint, now=report.at)
-    batch.blobs.update({blob.digest: blob for blob in blobs})
+    batch.keep(blobs)
     batch.apply(report)
     return Made(batch, batch.commit(holder=holder))

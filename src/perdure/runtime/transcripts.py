@@ -215,7 +215,7 @@ class Transcripts(Attachments):
             wanted = span, replacement, expected or "", reason, actor, name
             command, report, blobs = await self._rewriting(head, checkpoint, earlier, *wanted)
             batch = Batch(head, checkpoint, now=command.at)
-            batch.blobs.update({blob.digest: blob for blob in blobs})
+            batch.keep(blobs)
             return report, batch
 
         return await self._edit(session_id, name, prepare)

@@ -166,7 +166,7 @@ class Turns:
         fence = head.row.fence + (claim is not None)
         self.taken = len(self._work.reports)
         for report, blobs in self._work.reports:
-            batch.blobs.update({blob.digest: blob for blob in blobs})
+            batch.keep(blobs)
             if isinstance(report, AttemptEnded) and not self._router.knows(batch.checkpoint.owner):
                 report = msgspec.structs.replace(report, estranged=True)
             if isinstance(report, AttemptEnded):
@@ -558,7 +558,7 @@ class Turns:
         replaced: dict[str, Any] = {}
         for operation, (parts, blobs) in (said.value or {}).items():
             replaced[operation] = parts
-            batch.blobs.update({blob.digest: blob for blob in blobs})
+            batch.keep(blobs)
             self._known.fresh.update({blob.digest: blob.data for blob in blobs})
         batch.apply(ResultsReviewed(replaced=replaced, at=batch.now))
         self._extend(batch, said)
@@ -735,7 +735,7 @@ class Turns:
 
     def keep(self, batch: Batch, *contents: StoredBlob) -> None:
         """Content that entries refer to, stored once."""
-        batch.blobs.update({content.digest: content for content in contents if content.digest not in self.stored})
+        batch.keep(content for content in contents if content.digest not in self.stored)
 
     async def _plan_calls(self, batch: Batch, fence: int) -> None:
         turn = batch.checkpoint.turn

@@ -81,7 +81,7 @@ from ..core.errors import StoreCorrupt
 from ..core.evolve import is_archived
 from ..core.memory import MEMORY, STATE
 from ..core.memory import decode as decode_memory
-from ..core.messages import Text, ToolCall, ToolCallResponse, digest_of, measured, part_digest, visible
+from ..core.messages import Text, ToolCall, ToolCallResponse, digest_of, measured, part_digest, said_digest
 from ..core.phase import reviewing
 from ..core.records import MODEL_KINDS, RequestRecord
 from ..core.redaction import is_redacted
@@ -221,7 +221,7 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
 
 def _message(turn: Turn | None, entry: MessageAdded, receipts: Receipts) -> Iterator[str]:
     if not entry.receipt and not entry.responses:
-        if not is_redacted(entry) and entry.digest != digest_of(entry.role, map(part_digest, visible(entry.parts))):
+        if not is_redacted(entry) and entry.digest != said_digest(entry.role, entry.parts):
             yield "the digest is not that of the message"
     elif entry.role == "assistant":
         receipt = receipts.get(entry.receipt)
@@ -229,7 +229,7 @@ def _message(turn: Turn | None, entry: MessageAdded, receipts: Receipts) -> Iter
             yield f"entry {entry.receipt} is not the receipt of an answer"
         elif is_redacted(receipt):
             return
-        elif entry.digest != receipt.digest or entry.digest != digest_of("assistant", map(part_digest, visible(receipt.parts))):
+        elif entry.digest != receipt.digest or entry.digest != said_digest("assistant", receipt.parts):
             yield "the digest is not that of the answer"
     else:
         found = [receipts.get(response.receipt) for response in entry.responses]
@@ -292,7 +292,7 @@ def _ended(turn: Turn, operation: Operation | None, entry: OperationEnded) -> It
     if operation.plan.kind in MODEL_KINDS:
         if operation.plan.kind == "compaction" and entry.status == "succeeded" and not notes_in(entry.parts):
             yield "the writer of notes saved none"
-        digest = digest_of("assistant", map(part_digest, visible(entry.parts))) if entry.status == "succeeded" else ""
+        digest = said_digest("assistant", entry.parts) if entry.status == "succeeded" else ""
     else:
         digest, size = measured(entry.parts[0]) if entry.parts else ("", 0)
         if not is_redacted(entry) and entry.archived != is_archived(turn, operation.plan.name, size):

@@ -9,7 +9,7 @@ from ..checkpoint import Operation
 from ..draft import Draft
 from ..entries import MessageAdded, NoteAdded, RequestClosed, TurnFailed
 from ..errors import StaleRequest
-from ..messages import ToolCallResponse, digest_of, part_digest, visible
+from ..messages import ToolCallResponse, said_digest
 from ..records import Failure
 from ..reports import AttemptEnded, Reconciled, Report
 from . import compaction, memory, output
@@ -29,6 +29,7 @@ from .endings import (
     error_response,
     fail_turn,
     finish_batch,
+    gave_up,
     model_receipt,
     settle,
     skip_calls,
@@ -70,7 +71,7 @@ def _end_model_attempt(draft: Draft, operation: Operation, command: AttemptEnded
     ended = model_receipt(command)
     if command.status == "succeeded":
         take_over_context(draft, command)
-        digest = digest_of("assistant", map(part_digest, visible(command.parts)))
+        digest = said_digest("assistant", command.parts)
         receipt = draft.write(replace(ended, digest=digest), command.at)
         close_steps(draft, command.at)
         if draft.turn.candidate is None:
@@ -78,17 +79,8 @@ def _end_model_attempt(draft: Draft, operation: Operation, command: AttemptEnded
         if draft.turn.unplanned and (why := NOT_MADE.get(command.finish)) is not None:
             drop_calls(draft, command.at, why.message, why)
             finish_batch(draft, command.at)
-    elif command.status == "failed" and (retry_at := _retry_at(operation, command)) is not None:
-        draft.write(replace(ended, final=False, retry_at=retry_at), command.at)
-    elif command.status == "failed" and command.compact and not draft.turn.squeeze:
-        draft.write(replace(ended, compact=True), command.at)
-    elif command.status == "failed" and command.fallback:
-        draft.write(replace(ended, fallback=command.fallback), command.at)
-    elif command.status == "failed":
-        draft.write(ended, command.at)
+    elif gave_up(draft, command, ended, _retry_at(operation, command)):
         end_turn(draft, TurnFailed, command.at, failure=command.failure or Failure(code="model"))
-    else:
-        draft.write(replace(ended, final=command.final), command.at)
 
 
 def _retry_at(operation: Operation, command: AttemptEnded) -> int | None:

@@ -8,10 +8,10 @@ from ..checkpoint import Operation
 from ..context import NOTES_LIMIT, NOTES_TOOL, notes_in
 from ..draft import Draft
 from ..entries import PrefixChanged, TurnCompleted, TurnFailed
-from ..messages import digest_of, part_digest, visible
+from ..messages import said_digest
 from ..records import Failure, Plan
 from ..reports import AttemptEnded, CompactionAccepted, CompactionPrepared, EndEarly
-from .endings import NOT_MADE, end_turn, model_receipt
+from .endings import NOT_MADE, end_turn, gave_up, model_receipt
 from .turns import ask_model
 
 NO_NOTES = Failure(
@@ -32,21 +32,13 @@ def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry
     """The receipt of an attempt; ``retry_at`` is when the next may begin, if there may be one. Notes that are none fail the turn."""
     ended = model_receipt(command)
     if command.status == "succeeded" and command.finish not in NOT_MADE and notes_in(command.parts):
-        digest = digest_of("assistant", map(part_digest, visible(command.parts)))
-        draft.write(replace(ended, digest=digest), command.at)
+        draft.write(replace(ended, digest=said_digest("assistant", command.parts)), command.at)
     elif command.status == "succeeded":
         draft.write(replace(ended, status="failed", parts=(), group="", failure=NO_NOTES), command.at)
         end_turn(draft, TurnFailed, command.at, failure=NO_NOTES, reason=NO_NOTES.message)
-    elif command.status == "failed" and retry_at is not None:
-        draft.write(replace(ended, final=False, retry_at=retry_at), command.at)
-    elif command.status == "failed" and command.fallback:
-        draft.write(replace(ended, fallback=command.fallback), command.at)
-    elif command.status == "failed":
-        draft.write(ended, command.at)
+    elif gave_up(draft, command, ended, retry_at):
         why = command.failure or Failure(code="model")
         end_turn(draft, TurnFailed, command.at, failure=why, reason=f"no notes could be written: {why.message}")
-    else:
-        draft.write(replace(ended, final=command.final), command.at)
 
 
 def accept(draft: Draft, command: CompactionAccepted) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
+from msgspec.structs import replace
+
 from .. import canonical
 from ..checkpoint import Operation
 from ..commands import Answer, ReportResult
@@ -114,6 +116,20 @@ def model_receipt(command: AttemptEnded) -> OperationEnded:
         parts=command.parts,
         group=command.group if command.status == "succeeded" else "",
     )
+
+
+def gave_up(draft: Draft, command: AttemptEnded, ended: OperationEnded, retry_at: int | None) -> bool:
+    """Write the receipt of a model's attempt that brought no answer. True: it failed, and nothing else is tried."""
+    if command.status != "failed":
+        ended, last = replace(ended, final=command.final), False
+    elif retry_at is not None:
+        ended, last = replace(ended, final=False, retry_at=retry_at), False
+    elif command.compact and not draft.turn.squeeze:
+        ended, last = replace(ended, compact=True), False
+    else:
+        ended, last = replace(ended, fallback=command.fallback), not command.fallback
+    draft.write(ended, command.at)
+    return last
 
 
 def error_response(plan: Plan, text: str) -> tuple[Part, ...]:

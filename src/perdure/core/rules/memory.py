@@ -9,10 +9,10 @@ from ..checkpoint import Operation
 from ..draft import Draft
 from ..entries import ExtensionSet
 from ..memory import MEMORY, STATE, MemoryState, learn
-from ..messages import digest_of, part_digest, visible
+from ..messages import said_digest
 from ..records import Failure, Plan
 from ..reports import AttemptEnded, MemoryPrepared
-from .endings import model_receipt
+from .endings import gave_up, model_receipt
 from .turns import ask_model
 
 INVALID = "session_memory_output_invalid"
@@ -41,17 +41,12 @@ def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry
                 replace(ended, status="failed", parts=(), group="", failure=Failure(code=INVALID, message=learned.problem)), command.at
             )
         else:
-            draft.write(replace(ended, digest=digest_of("assistant", map(part_digest, visible(command.parts)))), command.at)
+            draft.write(replace(ended, digest=said_digest("assistant", command.parts)), command.at)
         _keep(draft, learned.state, command.at)
-    elif command.status == "failed" and retry_at is not None:
-        draft.write(replace(ended, final=False, retry_at=retry_at), command.at)
-    elif command.status == "failed":
+    elif gave_up(draft, command, ended, retry_at):
         # Nothing is covered; once the context has grown again, the next extraction looks through the same messages too.
-        draft.write(ended, command.at)
         state = before.state
         _keep(draft, replace(state, tokens=plan.tokens, extractions=state.extractions + 1), command.at)
-    else:
-        draft.write(replace(ended, final=command.final), command.at)
 
 
 def _keep(draft: Draft, state: MemoryState, at: int) -> None:

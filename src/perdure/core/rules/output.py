@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from ..checkpoint import Operation
 from ..draft import Draft
 from ..entries import TurnFailed
-from ..messages import Part, RedactedPart, StoredPart, ToolCall, digest_of, part_digest, visible
+from ..messages import Part, RedactedPart, StoredPart, ToolCall, said_digest
 from ..records import Failure, Plan
 from ..reports import AttemptEnded, OutputAccepted, OutputRefused, RepairPrepared
-from .endings import end_turn, model_receipt, tell_answer
+from .endings import end_turn, gave_up, model_receipt, tell_answer
 from .routes import take_over_context
 from .turns import ask_model
 
@@ -45,17 +45,10 @@ def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry
     ended = replace(model_receipt(command), parts=parts)
     if command.status == "succeeded":
         take_over_context(draft, command)
-        draft.write(replace(ended, digest=digest_of("assistant", map(part_digest, visible(parts)))), command.at)
-    elif command.status == "failed" and retry_at is not None:
-        draft.write(replace(ended, final=False, retry_at=retry_at), command.at)
-    elif command.status == "failed" and command.fallback:
-        draft.write(replace(ended, fallback=command.fallback), command.at)
-    elif command.status == "failed":
-        draft.write(ended, command.at)
+        draft.write(replace(ended, digest=said_digest("assistant", parts)), command.at)
+    elif gave_up(draft, command, ended, retry_at):
         why = command.failure or Failure(code="model")
         end_turn(draft, TurnFailed, command.at, failure=why, reason=f"the answer could not be corrected: {why.message}")
-    else:
-        draft.write(replace(ended, final=command.final), command.at)
 
 
 def _is_call(part: Part) -> bool:

@@ -21,7 +21,7 @@ from ..errors import SubmissionRejected
 from ..finishing import NOT_FINISHED, OUTPUT_INVALID, REFUSED
 from ..ids import request_id
 from ..memory import MEMORY, STATE
-from ..messages import digest_of, part_digest, visible
+from ..messages import said_digest
 from ..records import Failure, Plan
 from ..reports import Accept, CompactionPrepared, Fail, Finish, MemoryPrepared, Redefined, RepairPrepared, StepPrepared
 from .budgets import LIMIT, check_resume, end_limited, stopped_by
@@ -91,7 +91,7 @@ def _stale(turn: str) -> SubmissionRejected:
 
 
 def _user_message(draft: Draft, post: PostMessage, deliver: str, at: int) -> None:
-    digest = digest_of("user", map(part_digest, visible(post.parts)))
+    digest = said_digest("user", post.parts)
     message = MessageAdded(
         role="user",
         parts=post.parts,
