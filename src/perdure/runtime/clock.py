@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
-__all__ = ["Clock", "SystemClock"]
+__all__ = ["Clock", "SystemClock", "first_of"]
 
 LONGEST_SLEEP = 60.0
 """After so many seconds the wall clock is looked at again."""
@@ -38,3 +38,15 @@ class SystemClock:
         end = self._monotonic() + (at - self.now()) * 1_000_000
         while self.now() < at and (left := end - self._monotonic()) > 0:  # noqa: ASYNC110
             await asyncio.sleep(min(left / 1_000_000_000, LONGEST_SLEEP))
+
+
+async def first_of(clock: Clock, *waiting: asyncio.Future[Any], seconds: float | None = None, until: int | None = None) -> None:
+    """Return once one of them has ended, or the time is over. Nothing of it is cancelled: not by the time, nor with the waiter."""
+    if seconds is not None:
+        until = clock.now() + round(seconds * 1000)
+    timer = None if until is None else asyncio.ensure_future(clock.sleep_until(until))
+    try:
+        await asyncio.wait(waiting if timer is None else [*waiting, timer], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        if timer is not None:
+            timer.cancel()

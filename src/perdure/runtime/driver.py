@@ -40,6 +40,7 @@ from ..store.pools import PoolShort
 from .about import read_metadata
 from .batch import Batch, parked
 from .calls import Calls
+from .clock import first_of
 from .control import decode_row, is_control
 from .family import Family
 from .feed import ChildAsked, HookFailed
@@ -366,12 +367,10 @@ class Driver:
         if until is None:
             await self._wake.wait()
         else:
-            timer = asyncio.ensure_future(self.clock.sleep_until(until))
             waker = asyncio.ensure_future(self._wake.wait())
             try:
-                await asyncio.wait([timer, waker], return_when=asyncio.FIRST_COMPLETED)
+                await first_of(self.clock, waker, until=until)
             finally:
-                timer.cancel()
                 waker.cancel()
         self._wake.clear()
 

@@ -14,6 +14,7 @@ from ..core.checkpoint import decode as decode_checkpoint
 from ..core.errors import CapacityExceeded, Fenced, PerdureError, SessionBusy, UnknownAgent
 from ..store.base import Catalogue, InboxMoved
 from .batch import TRIES, parked
+from .clock import first_of
 from .driver import Driver
 from .perform import LONGEST_SECONDS
 from .runners import Heartbeat
@@ -201,18 +202,16 @@ class Engagements:
 
     async def end(self, grace: float) -> None:
         """Start nothing more, let what runs end within so many seconds of the runtime's clock, and cut off the rest."""
-        tasks, clock = [*self.tasks.values()], self._runtime.clock
+        tasks = [*self.tasks.values()]
         for driver in [*self.drivers.values()]:
             driver.stop()
         if not tasks:
             return
         ended = asyncio.ensure_future(asyncio.wait(tasks))
-        over = asyncio.ensure_future(clock.sleep_until(clock.now() + round(min(grace, LONGEST_SECONDS) * 1000)))
         try:
-            await asyncio.wait([ended, over], return_when=asyncio.FIRST_COMPLETED)
+            await first_of(self._runtime.clock, ended, seconds=min(grace, LONGEST_SECONDS))
             for driver in [*self.drivers.values()]:
                 driver.stop_now()
             await ended
         finally:
-            over.cancel()
             ended.cancel()

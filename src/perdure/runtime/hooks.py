@@ -34,7 +34,7 @@ from ..tools.policy import Allow, ApprovalCall, Deny
 from ..tools.tool import ToolCancelled, begin, makes_coroutine
 from .about import read_metadata
 from .batch import Batch
-from .clock import Clock
+from .clock import Clock, first_of
 from .context import Fetch, note_message, resolve_parts
 from .feed import HookFailed
 from .ledger import Ledger
@@ -359,12 +359,9 @@ class Hooks:
         is_async = makes_coroutine(function)
         running = begin(f"{item.name}.{hook}", lambda: function(*args), {}, is_async=is_async, then=lambda answer: answer)
         ended, seconds = running.ended, item.timeout
-        timer = None if seconds is None else asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + round(seconds * 1000)))
         try:
-            await asyncio.wait([ended] if timer is None else [ended, timer], return_when=asyncio.FIRST_COMPLETED)
+            await first_of(self._clock, ended, seconds=seconds)
         finally:
-            if timer is not None:
-                timer.cancel()
             if not ended.done():
                 running.cancel()
                 if is_async:

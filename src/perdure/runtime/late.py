@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import PerdureError
 from .background import Background
-from .clock import Clock
+from .clock import Clock, first_of
 
 if TYPE_CHECKING:
     from .sessions import Sessions
@@ -56,12 +56,10 @@ class LateResults:
 
     async def _pause(self, milliseconds: int) -> None:
         """Some time, or until the runtime closes."""
-        over = asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + milliseconds))
         closing = asyncio.ensure_future(self._background.closing.wait())
         try:
-            await asyncio.wait([over, closing], return_when=asyncio.FIRST_COMPLETED)
+            await first_of(self._clock, closing, until=self._clock.now() + milliseconds)
         finally:
-            over.cancel()
             closing.cancel()
 
     @staticmethod

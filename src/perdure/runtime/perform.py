@@ -47,7 +47,7 @@ from ..tools.returned import kept
 from ..tools.tool import ArgumentsInvalid, Done, NotDone, ResultInvalid, Tool, ToolCancelled, ToolError, Unknown, WithMedia
 from ..tools.transaction import InTransaction
 from . import tokens
-from .clock import Clock
+from .clock import Clock, first_of
 from .context import Fetch
 from .transactions import Transaction
 
@@ -303,15 +303,11 @@ class Performer:
         seconds = None if tool.timeout is None else min(tool.timeout, LONGEST_SECONDS)
         running = tool.start(context, bound)
         ended = running.ended
-        timer = None if seconds is None else asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + round(seconds * 1000)))
         try:
-            await asyncio.wait([item for item in (ended, aside, timer) if item is not None], return_when=asyncio.FIRST_COMPLETED)
+            await first_of(self._clock, *([ended] if aside is None else [ended, aside]), seconds=seconds)
             stopped = ASLEEP if aside is not None and aside.done() else Failure(code="timeout", message=f"no result within {seconds} s")
         except asyncio.CancelledError:
             stopped = Failure(code="interrupted", message="interrupted")
-        finally:
-            if timer is not None:
-                timer.cancel()
         if not ended.done():
             running.cancel()
             if tool.is_async:
@@ -444,12 +440,10 @@ class Performer:
     async def _within(self, seconds: float, asking: Coroutine[Any, Any, Done | NotDone | Unknown]) -> Done | NotDone | Unknown:
         """An answer that doesn't come in time is none."""
         asked = asyncio.ensure_future(asking)
-        timer = asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + round(min(seconds, LONGEST_SECONDS) * 1000)))
         try:
-            await asyncio.wait([asked, timer], return_when=asyncio.FIRST_COMPLETED)
+            await first_of(self._clock, asked, seconds=min(seconds, LONGEST_SECONDS))
             return asked.result() if asked.done() else Unknown()
         finally:
-            timer.cancel()
             asked.cancel()
 
     def context(self, operation: Operation, agent: Agent, *, reads: bool = False, aside: asyncio.Future[None] | None = None) -> ToolContext:

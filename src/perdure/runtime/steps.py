@@ -24,7 +24,7 @@ from ..store.base import StoredBlob
 from ..tools.tool import Done, NotDone, ToolCancelled, ToolError, begin, makes_coroutine, reconciled
 from ..tools.transaction import InTransaction
 from .batch import Batch
-from .clock import Clock
+from .clock import Clock, first_of
 from .context import Fetch, resolve_parts
 from .ledger import Ledger
 from .perform import Late, Outcome, keep_parts
@@ -201,19 +201,15 @@ class Steps:
             self._transact(Transaction(operation=item, function=lambda connection: _plain(done(connection)), respond=respond))
             return
         running = begin(name, lambda: function(*args), {}, is_async=makes_coroutine(function), then=lambda result: _kept(name, result))
-        timer = None if timeout is None else asyncio.ensure_future(self._clock.sleep_until(self._clock.now() + round(timeout * 1000)))
         ended = running.ended
         try:
-            await asyncio.wait([ended] if timer is None else [ended, timer], return_when=asyncio.FIRST_COMPLETED)
+            await first_of(self._clock, ended, seconds=timeout)
         except asyncio.CancelledError:
             running.cancel()
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([ended], timeout=LETTING_GO_SECONDS if makes_coroutine(function) else 0)
             self._tell(item, ended, Failure(code="interrupted", message="interrupted"))
             raise
-        finally:
-            if timer is not None:
-                timer.cancel()
         if not ended.done():
             running.cancel()
             await asyncio.wait([ended], timeout=LETTING_GO_SECONDS if makes_coroutine(function) else 0)
