@@ -403,113 +403,112 @@ def _commands(
     row: InboxRow, first: Entry, second: Entry | None, added: Sequence[MessageAdded], notes: tuple[str, ...], session_id: str
 ) -> Iterator[Command]:
     """What the submission may have said, to leave what the journal holds; nothing if the entries are not its own."""
-    match row.kind:
-        case PostMessage.kind:
-            message = second if isinstance(first, TurnStarted) else first
-            limits = first.run if isinstance(first, TurnStarted) else None
-            if isinstance(message, MessageAdded) and message.submission == getattr(first, "submission", "") == row.submission_id:
-                authors = {message.author} | ({""} if message.author == row.actor else set())
-                if not message.author and row.actor:
-                    return
-                for author in authors:
-                    for deliver in ("queue", "steer") if message.deliver == "queue" else (message.deliver,):
-                        # msgspec omits a default only where it is the very same object.
-                        yield PostMessage(
-                            parts=message.parts,
-                            deliver=sys.intern(deliver),  # type: ignore[arg-type]
-                            author=author,
-                            turn=message.turn,
-                            reply=message.reply,
-                            source=message.source,
-                            notes=notes,
-                            limits=limits,
-                        )
-        case Interrupt.kind:
+    by = first.author if isinstance(first, TurnStarted) else getattr(first, "actor", "")
+    own = (getattr(first, "submission", ""), by) == (row.submission_id, row.actor)
+    match row.kind, first:
+        case PostMessage.kind, _:
+            yield from _messages(row, first, second, notes)
+        case Interrupt.kind, _:
             if isinstance(second, TurnAborted | TurnEnding) and (second.interrupt, second.actor) == (row.submission_id, row.actor):
                 for turn in ("", second.turn):
                     for reason in {second.reason, "" if second.reason == "interrupted" else second.reason}:
                         yield Interrupt(turn=turn, reason=reason)
-        case Answer.kind:
-            if isinstance(first, RequestClosed) and (first.submission, first.actor) == (row.submission_id, row.actor):
-                told = second.parts[0] if isinstance(second, EffectSettled | OperationEnded | MessageAdded) and second.parts else None
-                result, is_error = None, False
-                if first.decision in ("settle", "reply") and isinstance(told, ToolCallResponse):
-                    result, is_error = told.response, told.is_error
-                elif first.decision == "reply" and isinstance(told, Text):
-                    result = told.content
-                yield Answer(
-                    request_id=first.request_id,
-                    decision=first.decision,
-                    arguments=first.arguments,
-                    reason=first.reason,
-                    result=result,
-                    is_error=is_error,
-                )
-        case Compact.kind:
-            if isinstance(first, TurnStarted) and first.compacts and (first.submission, first.author) == (row.submission_id, row.actor):
-                yield Compact()
-        case Resume.kind:
-            if isinstance(first, TurnStarted) and first.resumes and (first.submission, first.author) == (row.submission_id, row.actor):
-                yield Resume(limits=first.run)
-        case SelectRoute.kind:
-            if isinstance(first, RouteSelected) and (first.submission, first.actor) == (row.submission_id, row.actor):
-                yield SelectRoute(route=first.route)
-        case Describe.kind:
-            if isinstance(first, SessionChanged) and (first.submission, first.actor) == (row.submission_id, row.actor):
-                yield Describe(title=first.title, labels=first.labels, metadata=first.metadata, tools=first.tools)
-        case RevokeGrant.kind:
-            if isinstance(first, GrantGiven) and (first.submission, first.actor) == (row.submission_id, row.actor):
-                yield RevokeGrant(grant=first.grant)
-        case Archive.kind:
-            if isinstance(first, Archived) and (first.submission, first.actor) == (row.submission_id, row.actor):
-                yield Archive(reason=first.reason)
-        case Revive.kind:
-            if isinstance(first, Revived) and (first.submission, first.actor) == (row.submission_id, row.actor):
-                yield Revive(reason=first.reason)
-        case Halt.kind:
-            if isinstance(first, Halted) and not first.released and (first.submission, first.actor) == (row.submission_id, row.actor):
-                yield Halt(reason=first.reason, problem=first.problem)
-        case Repair.kind:
-            if isinstance(first, Halted) and first.released and (first.submission, first.actor) == (row.submission_id, row.actor):
-                yield Repair(reason=first.reason)
-        case RunCommand.kind:
-            if isinstance(first, ExtensionCommand) and (first.submission, first.actor) == (row.submission_id, row.actor):
-                yield RunCommand(extension=first.extension, command=first.command, arguments=first.arguments)
-        case CallTool.kind:
-            if isinstance(first, ToolCalled) and (first.submission, first.author) == (row.submission_id, row.actor):
-                call = first.parts[0]
-                if isinstance(call, ToolCall):
-                    yield CallTool(name=call.name, arguments=call.arguments)
-        case AddNote.kind:
-            if isinstance(first, NoteAdded) and (first.submission, first.actor) == (row.submission_id, row.actor):
-                yield AddNote(text=first.text)
-        case RewriteSpan.kind:
-            if isinstance(first, Rewritten) and not first.restored and (first.submission, first.actor) == (row.submission_id, row.actor):
-                for expected in ("", first.expected):
-                    said = tuple(Replacement(role=message.role, parts=message.parts) for message in added)
-                    yield RewriteSpan(start=first.start, stop=first.stop, messages=said, expected=expected, reason=first.reason)
-        case RestoreRevision.kind:
-            if isinstance(first, Rewritten) and first.restored and (first.submission, first.actor) == (row.submission_id, row.actor):
-                for expected in ("", first.expected):
-                    yield RestoreRevision(revision=first.revision, expected=expected, reason=first.reason)
-        case RedactContent.kind:
-            if isinstance(first, Redacted) and (first.submission, first.actor) == (row.submission_id, row.actor):
-                yield RedactContent(positions=first.positions, entries=first.entries, reason=first.reason)
-        case ReportOutcome.kind:
+        case Answer.kind, RequestClosed() if own:
+            yield _answer(first, second)
+        case Compact.kind, TurnStarted(compacts=True) if own:
+            yield Compact()
+        case Resume.kind, TurnStarted(resumes=True) if own:
+            yield Resume(limits=first.run)
+        case SelectRoute.kind, RouteSelected() if own:
+            yield SelectRoute(route=first.route)
+        case Describe.kind, SessionChanged() if own:
+            yield Describe(title=first.title, labels=first.labels, metadata=first.metadata, tools=first.tools)
+        case RevokeGrant.kind, GrantGiven() if own:
+            yield RevokeGrant(grant=first.grant)
+        case Archive.kind, Archived() if own:
+            yield Archive(reason=first.reason)
+        case Revive.kind, Revived() if own:
+            yield Revive(reason=first.reason)
+        case Halt.kind, Halted(released=False) if own:
+            yield Halt(reason=first.reason, problem=first.problem)
+        case Repair.kind, Halted(released=True) if own:
+            yield Repair(reason=first.reason)
+        case RunCommand.kind, ExtensionCommand() if own:
+            yield RunCommand(extension=first.extension, command=first.command, arguments=first.arguments)
+        case CallTool.kind, ToolCalled(parts=(ToolCall() as call, *_)) if own:
+            yield CallTool(name=call.name, arguments=call.arguments)
+        case AddNote.kind, NoteAdded() if own:
+            yield AddNote(text=first.text)
+        case RewriteSpan.kind, Rewritten(restored=False) if own:
+            said = tuple(Replacement(role=message.role, parts=message.parts) for message in added)
+            for expected in ("", first.expected):
+                yield RewriteSpan(start=first.start, stop=first.stop, messages=said, expected=expected, reason=first.reason)
+        case RestoreRevision.kind, Rewritten(restored=True) if own:
+            for expected in ("", first.expected):
+                yield RestoreRevision(revision=first.revision, expected=expected, reason=first.reason)
+        case RedactContent.kind, Redacted() if own:
+            yield RedactContent(positions=first.positions, entries=first.entries, reason=first.reason)
+        case ReportOutcome.kind, _:
             yield from _outcome(row, first, session_id)
-        case ReportResult.kind:
-            receipt = second if isinstance(first, RequestClosed) else first
-            if isinstance(receipt, OperationEnded | EffectSettled) and receipt.parts:
-                response = receipt.parts[0]
-                named = row.submission_id == f"result:{receipt.operation}#{receipt.attempt}"
-                if named and isinstance(response, ToolCallResponse) and getattr(receipt, "actor", row.actor) == row.actor:
-                    yield ReportResult(
-                        operation=receipt.operation,
-                        attempt=receipt.attempt,
-                        result=response.response,
-                        is_error=response.is_error,
-                        media=response.media,
-                    )
+        case ReportResult.kind, _:
+            yield from _result(row, second if isinstance(first, RequestClosed) else first)
+
+
+def _messages(row: InboxRow, first: Entry, second: Entry | None, notes: tuple[str, ...]) -> Iterator[Command]:
+    """What a message may have said."""
+    message = second if isinstance(first, TurnStarted) else first
+    limits = first.run if isinstance(first, TurnStarted) else None
+    if not isinstance(message, MessageAdded) or not message.submission == getattr(first, "submission", "") == row.submission_id:
+        return
+    if not message.author and row.actor:
+        return
+    for author in {message.author} | ({""} if message.author == row.actor else set()):
+        for deliver in ("queue", "steer") if message.deliver == "queue" else (message.deliver,):
+            # msgspec omits a default only where it is the very same object.
+            yield PostMessage(
+                parts=message.parts,
+                deliver=sys.intern(deliver),  # type: ignore[arg-type]
+                author=author,
+                turn=message.turn,
+                reply=message.reply,
+                source=message.source,
+                notes=notes,
+                limits=limits,
+            )
+
+
+def _answer(first: RequestClosed, second: Entry | None) -> Answer:
+    """What an answer said."""
+    told = second.parts[0] if isinstance(second, EffectSettled | OperationEnded | MessageAdded) and second.parts else None
+    result, is_error = None, False
+    if first.decision in ("settle", "reply") and isinstance(told, ToolCallResponse):
+        result, is_error = told.response, told.is_error
+    elif first.decision == "reply" and isinstance(told, Text):
+        result = told.content
+    return Answer(
+        request_id=first.request_id,
+        decision=first.decision,
+        arguments=first.arguments,
+        reason=first.reason,
+        result=result,
+        is_error=is_error,
+    )
+
+
+def _result(row: InboxRow, receipt: Entry | None) -> Iterator[Command]:
+    """What a result from outside may have said."""
+    if not isinstance(receipt, OperationEnded | EffectSettled) or not receipt.parts:
+        return
+    response = receipt.parts[0]
+    named = row.submission_id == f"result:{receipt.operation}#{receipt.attempt}"
+    if named and isinstance(response, ToolCallResponse) and getattr(receipt, "actor", row.actor) == row.actor:
+        yield ReportResult(
+            operation=receipt.operation,
+            attempt=receipt.attempt,
+            result=response.response,
+            is_error=response.is_error,
+            media=response.media,
+        )
 
 
 def _outcome(row: InboxRow, first: Entry, session_id: str) -> Iterator[Command]:
