@@ -25,6 +25,7 @@ __all__ = [
     "handle_of",
     "is_boundary",
     "is_kept",
+    "is_since",
     "kept_ranges",
     "notes_in",
     "notes_message",
@@ -136,9 +137,9 @@ def retained_from(messages: Sequence[Message], began: int) -> int:
     """The index from which no message may be summarised: what people said last in the turn that began at the seq ``began``, and the
     latest batch of calls of that turn before it."""
     index = len(messages)
-    while index and messages[index - 1].role == "user" and (messages[index - 1].seq >= began or messages[index - 1].position < 0):
+    while index and messages[index - 1].role == "user" and (is_since(messages[index - 1], began) or messages[index - 1].position < 0):
         index -= 1
-    if index > 1 and messages[index - 1].role == "tool" and messages[index - 1].seq >= began:
+    if index > 1 and messages[index - 1].role == "tool" and is_since(messages[index - 1], began):
         index -= 2
     return index
 
@@ -167,4 +168,9 @@ def kept_ranges(messages: Sequence[Message], index: int, began: int) -> tuple[tu
 
 def is_kept(message: Message, began: int) -> bool:
     """Whether a message outlives its summary: people said it in the turn that began at the seq ``began``."""
-    return message.role == "user" and message.position >= 0 and message.seq >= began
+    return message.role == "user" and message.position >= 0 and is_since(message, began)
+
+
+def is_since(message: Message, seq: int) -> bool:
+    """Whether a message came with an entry of the session's own, at ``seq`` or behind it: what a fork took over has another's seqs."""
+    return not message.session and message.seq >= seq

@@ -10,7 +10,7 @@ from typing import NamedTuple, overload
 
 import msgspec
 
-from ..core.context import behind_notes, excerpt, handle, notes_in, notes_message, told_call
+from ..core.context import behind_notes, excerpt, handle, is_since, notes_in, notes_message, told_call
 from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, NotesWithdrawn, OperationEnded, PrefixChanged, ToolCalled
 from ..core.errors import StoreCorrupt
 from ..core.journal import Sealed, open_entry
@@ -180,31 +180,31 @@ class Context:
         self._count, self._last, self.before = change.upto, change.upto - 1, change.answers
 
     async def add(self, entries: Sequence[Entry]) -> None:
-        """Take the messages in further entries, in journal order."""
+        """Take the messages in further entries of the session's own, in journal order."""
         set_aside = _set_aside(entries)
         self._take(entries, await self._contents(set_aside) if set_aside else {})
 
-    async def read(self, rows: Sequence[Sealed]) -> None:
-        """`add` for stored entries: however many they are, the loop goes on meanwhile."""
+    async def read(self, rows: Sequence[Sealed], session: str = "") -> None:
+        """`add` for stored entries, of ``session`` where a fork took them over: however many they are, the loop goes on meanwhile."""
         # Below that a thread costs more than it saves, and a simulation stays the same every time.
         many = len(rows) > AT_ONCE
-        entries, set_aside = await asyncio.to_thread(self._open, rows) if many else self._open(rows)
+        entries, set_aside = await asyncio.to_thread(self._open, rows, session) if many else self._open(rows, session)
         if set_aside:
             contents = await self._contents(set_aside)
-            await asyncio.to_thread(self._take, entries, contents) if many else self._take(entries, contents)
+            await asyncio.to_thread(self._take, entries, contents, session) if many else self._take(entries, contents, session)
 
-    def _open(self, rows: Sequence[Sealed]) -> tuple[list[Entry], set[str]]:
+    def _open(self, rows: Sequence[Sealed], session: str) -> tuple[list[Entry], set[str]]:
         """Open rows, and take them if they are whole: what was set aside has to be fetched before."""
         entries = [open_entry(row) for row in rows]
         set_aside = _set_aside(entries)
         if not set_aside:
-            self._take(entries, {})
+            self._take(entries, {}, session)
         return entries, set_aside
 
     async def _contents(self, digests: Iterable[str]) -> dict[str, bytes]:
         return {digest: await self._fetch(digest) for digest in digests}
 
-    def _take(self, entries: Sequence[Entry], contents: dict[str, bytes]) -> None:
+    def _take(self, entries: Sequence[Entry], contents: dict[str, bytes], session: str = "") -> None:
         for entry in entries:
             match entry:
                 case OperationEnded() | EffectSettled():
@@ -215,18 +215,21 @@ class Context:
                         self._written = {**dict(list(self._written.items())[-1:]), entry.seq: notes}
                     if entry.archived and self._for_models:
                         self._archived.add(entry.seq)
+                    else:
+                        # One of a session that this was forked from may have had the same seq.
+                        self._archived.discard(entry.seq)
                 case MessageAdded():
                     self._waiting = 0
-                    message = self._message(entry, contents)
+                    message = self._message(entry, contents, session)
                     self._append(shown(message) if self._for_models else message)
                 case ToolCalled():
                     [self._called] = _whole(entry.parts, contents)
                 case NoteAdded(receipt=receipt) if receipt:
-                    self._tell_call(entry, contents)
+                    self._tell_call(entry, contents, session)
                 case NotesWithdrawn():
-                    self._withdraw(frozenset(entry.notes))
+                    self._withdraw(frozenset(entry.notes), session)
                 case NoteAdded():
-                    self._note(note_message(entry.text, seq=entry.seq, at=entry.at), self._count, before=bool(entry.extension))
+                    self._note(_as_message(entry, entry.text, session), self._count, before=bool(entry.extension))
                 case PrefixChanged(reason="compaction") if self._for_models:
                     self._compact(entry)
 
@@ -279,8 +282,8 @@ class Context:
         return next(call for call in calls if call.id == identity)
 
     def latest_since(self, seq: int) -> Message | None:
-        """The latest answer after an entry."""
-        return self._latest if self._latest is not None and self._latest.seq > seq else None
+        """The latest answer after an entry of the session's own."""
+        return self._latest if self._latest is not None and is_since(self._latest, seq + 1) else None
 
     def answer_since(self, seq: int) -> str:
         """The text of the latest answer after an entry, empty if there is none."""
@@ -288,10 +291,10 @@ class Context:
         return "" if latest is None else latest.text
 
     def since(self, seq: int) -> tuple[Message, ...]:
-        """The messages after an entry. It costs what they are, however many came before."""
+        """The messages after an entry of the session's own. It costs what they are, however many came before."""
         found: list[Message] = []
         for message in reversed(self._messages):
-            if message.position >= 0 and message.seq <= seq:
+            if message.position >= 0 and not is_since(message, seq + 1):
                 break
             if message.position >= 0:
                 found.append(message)
@@ -367,7 +370,7 @@ class Context:
         self._notes.append((note, place))
         self._place_notes()
 
-    def _tell_call(self, entry: NoteAdded, contents: dict[str, bytes]) -> None:
+    def _tell_call(self, entry: NoteAdded, contents: dict[str, bytes], session: str) -> None:
         """What somebody had called outside of the conversation, and what it came to."""
         called, self._called = self._called, None
         try:
@@ -376,11 +379,11 @@ class Context:
             called = None
         if called is None:
             raise StoreCorrupt(f"the call or the receipt that note {entry.seq} tells of is missing", hint="run `perdure verify`")
-        self._note(note_message(told_call(called, response), seq=entry.seq, at=entry.at), self._count, before=False)
+        self._note(_as_message(entry, told_call(called, response), session), self._count, before=False)
 
-    def _withdraw(self, notes: frozenset[int]) -> None:
+    def _withdraw(self, notes: frozenset[int], session: str) -> None:
         # A list that a request still holds must not change.
-        kept = [index for index, message in enumerate(self._messages) if message.seq not in notes]
+        kept = [index for index, message in enumerate(self._messages) if message.session != session or message.seq not in notes]
         self._messages, self._places = [self._messages[index] for index in kept], [self._places[index] for index in kept]
 
     def _place_notes(self) -> None:
@@ -390,7 +393,7 @@ class Context:
             self._places.extend(place for _, place in self._notes)
             self._notes.clear()
 
-    def _message(self, entry: MessageAdded, contents: dict[str, bytes]) -> Message:
+    def _message(self, entry: MessageAdded, contents: dict[str, bytes], session: str = "") -> Message:
         try:
             if not entry.receipt and not entry.responses:
                 parts = _whole(entry.parts, contents)
@@ -416,6 +419,7 @@ class Context:
             submission=entry.submission,
             author=entry.author,
             reply=entry.reply,
+            session=session,
             source=entry.source,
         )
 
@@ -430,6 +434,10 @@ class Context:
 def note_message(text: str, *, seq: int = 0, at: int = 0) -> Message:
     """What a model reads that it is told besides the conversation."""
     return Message(role="user", parts=(Text(f"[note] {text}"),), seq=seq, at=at)
+
+
+def _as_message(entry: NoteAdded, text: str, session: str) -> Message:
+    return msgspec.structs.replace(note_message(text, seq=entry.seq, at=entry.at), session=session)
 
 
 def _set_aside(entries: Iterable[Entry]) -> set[str]:

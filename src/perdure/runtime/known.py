@@ -54,6 +54,7 @@ class Known:
         self.fresh: dict[str, bytes] = {}
         self._unstored = unstored
         self._read_to = 0
+        self._others: dict[str, int] = {}
         self._added = 0
         self._spent: tuple[int, Amounts] | None = None
 
@@ -89,6 +90,7 @@ class Known:
         """Read the messages that this process has not seen, and the effects whose outcome is unknown."""
         assert self.head is not None
         no, version = self.head.row.no, self.head.row.version
+        await self._forget_what_others_removed()
         if self._read_to < version:
             await self._forget_what_changed(no, version)
             compacted = self.checkpoint.compacted
@@ -128,8 +130,24 @@ class Known:
         """What was read is not what stands there, if somebody edited the transcript or removed content meanwhile."""
         kinds = (Rewritten.kind, Redacted.kind)
         if self._read_to and await self.store.entries(no, after=self._read_to, before=version + 1, kinds=kinds, limit=1):
-            self.context.reset()
-            self._read_to = 0
+            self._forget()
+
+    async def _forget_what_others_removed(self) -> None:
+        """The same for content that was removed in a session that this one was forked from."""
+        for session, version in [*self._others.items()]:
+            head = await self.store.load(session, hidden=True)
+            if head is None or await self._removed(head.row.no, version, head.row.version):
+                self._forget()
+                return
+            self._others[session] = head.row.version
+
+    async def _removed(self, no: int, after: int, until: int) -> bool:
+        return after < until and bool(await self.store.entries(no, after=after, before=until + 1, kinds=(Redacted.kind,), limit=1))
+
+    def _forget(self) -> None:
+        self.context.reset()
+        self._read_to = 0
+        self._others.clear()
 
     async def _begin_behind(self, compacted: Compacted) -> None:
         """Read what stands for the conversation's beginning, however long that is, and nothing else of it."""
@@ -151,8 +169,9 @@ class Known:
         await self.context.begin(change, await self.ledger.entry(change.summary), kept, latest)
         place = self.checkpoint.transcript
         if change.upto < place.count:
-            async for rows in messages.context(transcript.layout.slice(change.upto, place.count), place.base):
-                await self.context.read(rows)
+            async for rows, session in messages.context(transcript.layout.slice(change.upto, place.count), place.base):
+                await self.context.read(rows, session)
+            self._others |= messages.others
             self._read_to = place.base
         else:
             no = messages.no
@@ -164,8 +183,9 @@ class Known:
         after = self._read_to
         if place.base > after:
             messages, transcript = await self.transcript()
-            async for rows in messages.context(transcript.layout.slice(0, place.count), place.base):
-                await self.context.read(rows)
+            async for rows, session in messages.context(transcript.layout.slice(0, place.count), place.base):
+                await self.context.read(rows, session)
+            self._others |= messages.others
             after = place.base
 
         def fetch(after: int) -> asyncio.Task[list[Sealed]]:

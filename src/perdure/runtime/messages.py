@@ -51,12 +51,16 @@ async def left_of(store: Store, no: int) -> dict[int, bytes]:
 
 
 class Messages:
-    """The messages that a session's layouts name, its own and those of the sessions that it was forked from."""
+    """The messages that a session's layouts name, its own and those of the sessions that it was forked from.
+
+    ``others`` are those sessions, as far as they were read, each with its version before that.
+    """
 
     def __init__(self, store: Store, row: SessionRow) -> None:
         self._store = store
         self._row = row
         self._numbers: dict[str, int] = {"": row.no}
+        self.others: dict[str, int] = {}
         self._seqs: dict[tuple[int, int], int] = {}
         self._fetch = partial(stored_content, store, row.root)
 
@@ -66,7 +70,7 @@ class Messages:
             head = await self._store.load(session, hidden=True)
             if head is None or head.row.root != self._row.root:
                 raise StoreCorrupt(f"the session {session!r}, which messages are taken from, is missing", hint="run `perdure verify`")
-            self._numbers[session] = head.row.no
+            self._numbers[session], self.others[session] = head.row.no, head.row.version
         return self._numbers[session]
 
     async def laid(self, seq: int) -> Laid | None:
@@ -134,8 +138,8 @@ class Messages:
         """The store's number of the session itself."""
         return self._row.no
 
-    async def context(self, layout: Layout, until: int) -> AsyncIterator[list[Sealed]]:
-        """The rows that a layout's messages are made of, with this session's notes before the entry ``until``, in pages.
+    async def context(self, layout: Layout, until: int) -> AsyncIterator[tuple[list[Sealed], str]]:
+        """The rows that a layout's messages are made of, with this session's notes before the entry ``until``, in pages, and whose they are.
 
         A note stands behind the message that it was made behind, if that is there; of the parent's, those between two of its messages.
         """
@@ -146,7 +150,7 @@ class Messages:
             before = await self._seek(no, piece.stop - 1) + 1 if behind is None else behind
             while rows := await read_entries(self._store, no, after=after, before=before, kinds=CONTEXT_KINDS, limit=PAGE):
                 after = rows[-1].seq
-                yield [row for row in rows if _belongs(row, piece, until)]
+                yield [row for row in rows if _belongs(row, piece, until)], piece.session
 
     async def _seek(self, no: int, number: int) -> int:
         # A message never moves.
