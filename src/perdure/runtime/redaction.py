@@ -145,8 +145,11 @@ class Redaction(Transcripts):
         found = {seq: entry for seq, entry in asked.items() if entry is not None}
         said = [entry for entry in found.values() if isinstance(entry, MessageAdded)]
         operations = await self._follow(head, found)
-        notes = await self._notes(head, checkpoint, found)
-        memory = await self._memory(head, checkpoint, found)
+        notes = memory = False
+        if any(without_content(entry) is not None for entry in found.values()):
+            # What came of something that is gone already came of its place.
+            notes = await self._notes(head, checkpoint, found)
+            memory = await self._memory(head, checkpoint, found)
         title = await self._title(head, checkpoint, found)
         quoting = await self._quoting(head, {entry.seq for entry in said})
         rows = [redacted_row(entry, without_quote(entry)) for entry in quoting if entry.seq not in found]

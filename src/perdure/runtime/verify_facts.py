@@ -126,12 +126,20 @@ def consumes(entry: Entry) -> str:
             return ""
 
 
+def _may_be_archived(entry: Entry) -> bool:
+    """Whether an entry may stand in an archived session."""
+    if isinstance(entry, PrefixChanged):
+        # A redaction takes the notes away that may say what it removed.
+        return entry.reason == "rewrite"
+    return isinstance(entry, Revived | EffectSettled | NoteAdded | Foreign | Redacted | Rebased | Halted | PassedOn)
+
+
 def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, session_id: str, *, redacted: bool = False) -> Iterator[str]:
     """What an entry says wrongly of what stands before it."""
     if (entry.seq == 1) != isinstance(entry, SessionCreated):
         yield "a journal begins with session_created, and nothing else does"
     turn = before.turn
-    if before.archived and not isinstance(entry, Revived | EffectSettled | NoteAdded | Foreign | Redacted | Rebased | Halted | PassedOn):
+    if before.archived and not _may_be_archived(entry):
         yield "something happened in an archived session"
     if before.halted and not isinstance(entry, Halted | Foreign | Rebased):
         yield "something happened in a halted session"
@@ -290,7 +298,7 @@ def _ended(turn: Turn, operation: Operation | None, entry: OperationEnded) -> It
     if entry.attempt not in (0, operation.attempt):
         yield f"attempt {entry.attempt} of {entry.operation} was not running"
     if operation.plan.kind in MODEL_KINDS:
-        if operation.plan.kind == "compaction" and entry.status == "succeeded" and not notes_in(entry.parts):
+        if operation.plan.kind == "compaction" and entry.status == "succeeded" and not (notes_in(entry.parts) or is_redacted(entry)):
             yield "the writer of notes saved none"
         digest = said_digest("assistant", entry.parts) if entry.status == "succeeded" else ""
     else:

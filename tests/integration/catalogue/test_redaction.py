@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from perdure import (
     ToolContext,
     tool,
 )
+from perdure.models.scripted import saved
 from perdure.runtime.verify import verify
 from perdure.store.sqlite import SQLiteStore
 
@@ -262,6 +264,41 @@ async def test_an_archived_session_can_still_be_redacted(place: Place) -> None:
         assert SECRET not in await everywhere(process, "s")
         assert (await process.sessions.info("s")).status == "archived"
         await sound(process)
+
+
+@pytest.mark.parametrize("archived", [False, True])
+async def test_notes_that_may_say_what_was_redacted_go_once_and_the_session_is_sound_wherever_it_goes(place: Place, archived: bool) -> None:
+    def answer(request: ModelRequest) -> Any:
+        return saved("what was said") if request.purpose == "notes" else Reply("yes")
+
+    agent = Agent("helper", model=FunctionModel(answer))
+
+    async def compact(process: Process, submission: str) -> None:
+        await process.sessions.compact("s", submission=submission)
+        await process.recover([agent], session="s")
+
+    async with place.process() as process:
+        sessions = process.sessions
+        await talk(process, SECRET, "and more", agent=agent)
+        await compact(process, "c1")
+        if archived:
+            await sessions.archive("s")
+        await sessions.redact("s", 0)
+        if archived:
+            await sessions.revive("s")
+        assert (await sessions.checkpoint("s")).compacted is None
+        await talk(process, "go on", agent=agent)
+        # Notes that were written since can't say it, and stay.
+        await compact(process, "c2")
+        with pytest.raises(NothingChanged):
+            await sessions.redact("s", 0)
+        assert (await sessions.checkpoint("s")).compacted is not None
+        await sound(process)
+        exported = io.BytesIO()
+        await sessions.export("s", exported)
+        exported.seek(0)
+        await sessions.import_from(exported, session_id="copy")
+        assert await lines(process, "copy") == await lines(process)
 
 
 async def test_a_redaction_waits_for_no_turn(place: Place) -> None:
