@@ -20,7 +20,7 @@ from ..core.commands import (
     Revive,
     RunCommand,
 )
-from ..core.errors import InvalidMessage, QueueFull, StaleRequest, UsageError
+from ..core.errors import InvalidMessage, QueueFull, SessionArchived, StaleRequest, UsageError
 from ..core.reports import TimePassed
 from ..core.rules.requests import check_decision
 from ..store.base import AlreadyThere, Committed, Conflict, InboxRow, Loaded, NewSession, NoSession, QueueIsFull, Send, StoredBlob
@@ -115,7 +115,13 @@ class Door(Scope):
             waiting = await self._runtime.store.inbox(row.no)
             own_code = isinstance(command, RunCommand | CallTool)
             if own_code or row.holder is not None or row.status == "stuck" or any(map(is_control, waiting)):
-                return await self._send(session_id, command)
+                try:
+                    return await self._send(session_id, command)
+                except SessionArchived:
+                    if not isinstance(command, ReportResult):
+                        raise
+                    # It was put away meanwhile, and what a call came to is taken all the same: in the sender's own commit.
+                    continue
             if (applied := await self._apply(head, checkpoint, command, waiting, now)) is not None:
                 return applied
         return await self._send(session_id, command)

@@ -50,6 +50,7 @@ from .observing import Observer, Observers
 from .pools import Pools
 from .redefining import Deploy, check_deploy
 from .result import Result, typed
+from .scope import put_away
 from .sending import check_deliver
 from .session import Session
 from .sessions import Sessions
@@ -325,6 +326,8 @@ class Runtime:
         if head is None:
             return
         check_not_halted(head.row)
+        if head.row.status == "archived":
+            raise put_away(session_id)
         if phase(decode_checkpoint(head.row.checkpoint)) != "idle" or await self.store.inbox(head.row.no):
             raise TurnUnfinished(
                 f"the session {session_id!r} has an unfinished turn",
