@@ -139,7 +139,7 @@ class Messages:
         return self._row.no
 
     async def context(self, layout: Layout, until: int) -> AsyncIterator[tuple[list[Sealed], str]]:
-        """The rows that a layout's messages are made of, with this session's notes before the entry ``until``, in pages, and whose they are.
+        """The rows that a layout's messages are made of, with this session's notes before the entry ``until``: pages, and whose they are.
 
         A note stands behind the message that it was made behind, if that is there; of the parent's, those between two of its messages.
         """

@@ -134,6 +134,7 @@ async def _settled(process: Process) -> bool:
 
 
 @pytest.mark.spec("C-T3-028", "D-052")
+@pytest.mark.hazard("H2", "H7")
 async def test_the_former_holder_is_told_at_once_and_commits_nothing_more(place: Place) -> None:
     charging = Charging("pure")
     async with place.process() as holder, place.process() as other:

@@ -158,6 +158,7 @@ async def test_a_note_is_a_line_of_its_sessions_file_and_the_last_one(place: Pla
         assert kinds.index("turn_started") < kinds.index("turn_completed") < kinds.index("note_added")
 
 
+@pytest.mark.hazard("J-1")
 async def test_every_session_is_a_file_of_lines_that_heals(place: Place, tmp_path: Path) -> None:
     lines = JsonLines(tmp_path / "out")
     awkward = "../a b/..\u2603" + "x" * 200
@@ -230,6 +231,7 @@ async def test_what_was_lost_of_a_quiet_session_is_delivered_again_where_that_is
 
 
 @pytest.mark.spec("C-T3-002")
+@pytest.mark.hazard("H11")
 async def test_a_projection_that_fails_for_good_degrades_only_itself(place: Place, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file where the directory should be")
     lines = JsonLines(tmp_path / "out")

@@ -58,6 +58,7 @@ async def test_a_deleted_session_is_as_if_it_had_never_been_but_for_its_id(place
 
 
 @pytest.mark.spec("D-005", "D-008")
+@pytest.mark.hazard("H7")
 async def test_whoever_works_on_a_deleted_session_is_stopped_and_cannot_bring_it_back(place: Place) -> None:
     charging = Charging("pure")
     async with place.process() as holder, place.process() as other:

@@ -187,6 +187,7 @@ async def test_a_fork_is_made_once_under_its_id(place: Place) -> None:
         assert sorted(item.duplicate for item in both) == [False, True, True, True]
 
 
+@pytest.mark.hazard("H18")
 async def test_a_fork_that_failed_left_nothing_and_one_whose_answer_was_lost_is_there(place: Place) -> None:
     async with place.process() as process:
         await edit_fixture(process)
@@ -200,6 +201,7 @@ async def test_a_fork_that_failed_left_nothing_and_one_whose_answer_was_lost_is_
             await sound(process)
 
 
+@pytest.mark.hazard("H19")
 async def test_a_running_parent_is_forked_only_if_that_is_asked_for(place: Place) -> None:
     asked, go_on = asyncio.Event(), asyncio.Event()
 

@@ -90,6 +90,7 @@ async def test_damage_halts_its_session_and_no_other(disk: Place) -> None:
 
 
 @pytest.mark.spec("C-T3-004")
+@pytest.mark.hazard("J-2", "J-9", "H11")
 async def test_a_halt_outlives_the_process_and_everything_that_would_change_the_session_is_refused(disk: Place) -> None:
     await damaged(disk, DAMAGE.replace("'hello', 'jello'", "'follow', 'fallow'"))
     async with disk.process() as process:
@@ -138,6 +139,7 @@ async def test_a_halt_outlives_the_process_and_everything_that_would_change_the_
             await sessions.repair("s")
 
 
+@pytest.mark.hazard("J-2", "H11")
 async def test_a_repair_lets_go_what_was_restored_and_nothing_else(disk: Place) -> None:
     await damaged(disk, DAMAGE, "UPDATE journal SET at = at + 1 WHERE no = 1 AND seq = 5")
     keeping = Keeping()
@@ -189,6 +191,7 @@ async def test_a_repair_lets_go_what_was_restored_and_nothing_else(disk: Place) 
     ],
     ids=["a checkpoint that can't be read", "a checkpoint that is another", "the end of the chain"],
 )
+@pytest.mark.hazard("J-9")
 async def test_nothing_is_written_behind_a_damaged_checkpoint_or_end_and_the_catalogue_says_halted(
     disk: Place, damage: str, restore: str
 ) -> None:

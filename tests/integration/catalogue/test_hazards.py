@@ -21,6 +21,7 @@ from .talking import Payments, echoing, edit_fixture, paying, talk
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
+@pytest.mark.hazard("J-11")
 async def test_edits_that_name_themselves_as_the_one_before_are_damage_and_no_endless_walk(place: Place, ahead: int) -> None:
     async with place.process() as process:
         await edit_fixture(process)
@@ -68,6 +69,7 @@ async def forged(process: Process, name: str, of: str, parent: str = "s") -> Non
     assert isinstance(await process.store.create(name, session, at=head.now), Created)
 
 
+@pytest.mark.hazard("J-11")
 @pytest.mark.parametrize("ancestors", [("f",), ("g", "f"), ("s2",)], ids=["itself", "its fork", "nobody"])
 async def test_forks_of_themselves_and_of_nobody_are_damage_and_no_endless_walk_and_forget_no_effect(
     place: Place, ancestors: tuple[str, ...]
@@ -108,6 +110,7 @@ async def test_as_many_deleted_forks_as_there_may_be_between_a_session_and_its_b
         assert [row.session_id for row in await process.store.tree("s") if await process.store.entries(row.no)] == []
 
 
+@pytest.mark.hazard("J-10", "H8")
 async def test_no_read_of_a_damaged_session_changes_a_byte(tmp_path: Any) -> None:
     place = Place("sqlite", tmp_path / "agents.db")
     async with place.process() as process:

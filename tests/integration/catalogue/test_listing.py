@@ -112,6 +112,7 @@ async def test_a_token_is_bound_to_its_list_and_cannot_be_made_up(place: Place) 
 
 
 @pytest.mark.parametrize("damage", ["labels", "title", "checkpoint", "version", "updated_type"])
+@pytest.mark.hazard("H9")
 async def test_a_broken_session_is_listed_as_broken_and_hides_no_other(tmp_path: Any, damage: str) -> None:
     place = Place("sqlite", tmp_path / "agents.db")
     async with place.process() as process:

@@ -207,6 +207,7 @@ async def _watch(handle: Session, told: list[Any]) -> None:
 
 
 @pytest.mark.spec("D-029", "D-030", "D-031")
+@pytest.mark.hazard("H5", "H10")
 async def test_an_answer_is_nowhere_before_its_commit_and_the_handle_stays(place: Place) -> None:
     held = Held("turn_completed")
     async with place.process(gate=held) as process, place.process() as other:
@@ -232,6 +233,7 @@ async def test_an_answer_is_nowhere_before_its_commit_and_the_handle_stays(place
 
 
 @pytest.mark.spec("D-027")
+@pytest.mark.hazard("H4", "H6", "H15")
 async def test_a_note_is_nowhere_before_its_commit_and_nowhere_if_that_fails(place: Place) -> None:
     held = Held("note_added")
     async with place.process() as other:
@@ -321,6 +323,7 @@ async def test_a_read_that_fails_is_an_error_and_the_next_one_is_the_truth(place
 
 
 @pytest.mark.spec("E-024")
+@pytest.mark.hazard("J-8")
 async def test_a_row_behind_the_head_is_no_message_and_is_not_built_on(tmp_path: Any) -> None:
     place = Place("sqlite", tmp_path / "agents.db")
     async with place.process() as process:

@@ -210,6 +210,28 @@ async def test_a_b_a_arrives_at_the_old_revision_and_each_edit_stays_listed(plac
         await sound(process)
 
 
+@pytest.mark.hazard("J-7")
+async def test_edits_that_say_the_same_at_the_same_time_for_the_same_reason_are_each_made(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        sessions, made = process.sessions, []
+        for number in range(3):
+            # Nothing tells one round from the other but the submission: the clock stands still.
+            for text in ("other", "answer 2"):
+                made.append(await sessions.rewrite("s", (3, 4), [answer(text)], reason="again", actor="ann", submission=f"{text} {number}"))
+        one, two = made[0].revision, made[1].revision
+        assert [edit.revision for edit in made] == [one, two] * 3
+        assert [edit.parent for edit in made] == [two, one] * 3
+        assert len({edit.seq for edit in made}) == 6
+        assert len({entry.at for entry in await sessions.entries("s", kinds=("rewritten",))}) == 1
+        assert [(item.revision, item.seq) for item in await sessions.revisions("s")] == [(edit.revision, edit.seq) for edit in made]
+        for edit in made:
+            assert await lines(process, revision=edit.revision) == (FOUR if edit.revision == two else [*FOUR[:3], "assistant: other"])
+    async with place.process() as process:
+        assert await lines(process) == FOUR
+        await sound(process)
+
+
 async def test_equal_messages_have_the_equal_revision_whatever_the_path(place: Place) -> None:
     async with place.process() as process:
         await edit_fixture(process)
@@ -227,6 +249,7 @@ async def test_equal_messages_have_the_equal_revision_whatever_the_path(place: P
         assert fork.revision == edit.revision
 
 
+@pytest.mark.hazard("H13")
 async def test_any_revision_that_there_ever_was_can_be_read_and_restored(place: Place) -> None:
     async with place.process() as process:
         sessions = process.sessions
@@ -463,6 +486,7 @@ async def test_an_edit_is_made_once_for_its_submission(place: Place) -> None:
 
 
 @pytest.mark.spec("C-T3-021", "E-067", "D-020")
+@pytest.mark.hazard("J-4", "J-5", "H4")
 async def test_an_edit_whose_commit_fails_did_not_happen_and_can_be_made_again(place: Place) -> None:
     async with place.process() as process:
         await edit_fixture(process)

@@ -146,6 +146,7 @@ async def test_title_labels_and_metadata_change_one_by_one_with_whoever_did_it(p
         assert await find_problems(process.store, "s") == []
 
 
+@pytest.mark.hazard("J-13")
 async def test_what_is_described_while_a_turn_runs_reaches_the_catalogue_and_the_next_call(place: Place) -> None:
     read: list[Any] = []
     began, go_on = [], []

@@ -231,6 +231,7 @@ async def test_a_result_that_can_not_be_committed_leaves_the_call_as_it_was(plac
 
 
 @pytest.mark.spec("S2-079", "S2-080")
+@pytest.mark.hazard("J-3", "H10")
 async def test_nothing_is_told_before_it_is_durable_nor_after_the_store_failed(place: Place) -> None:
     agent, _ = payer()
     told_early: list[Any] = []
@@ -267,6 +268,7 @@ async def test_nothing_is_told_before_it_is_durable_nor_after_the_store_failed(p
 
 
 @pytest.mark.spec("S2-061")
+@pytest.mark.hazard("H20")
 async def test_readers_are_served_while_somebody_else_writes(disk: Place) -> None:
     agent, _ = payer(Reply("done"))
     async with disk.process() as process:

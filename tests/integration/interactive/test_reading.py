@@ -170,6 +170,7 @@ async def test_a_burst_of_deltas_larger_than_every_queue_comes_whole_and_in_orde
     assert isinstance(seen[-1], TurnCompleted)
 
 
+@pytest.mark.hazard("H11")
 async def test_a_reader_that_falls_behind_loses_deltas_and_no_entry_and_delays_nobody(memory: Place) -> None:
     many = 2 * BUFFER
 

@@ -99,6 +99,7 @@ WRITES: dict[str, tuple[str, Callable[[PostgresStore, int], Awaitable[Any]], Any
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("name", WRITES)
+@pytest.mark.hazard("H3")
 async def test_a_write_whose_answer_was_lost_is_done_once_and_answered_as_if_nothing_had_been(
     postgres: Server, cutter: Cutter, name: str, moment: Any
 ) -> None:
