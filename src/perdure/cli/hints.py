@@ -40,6 +40,7 @@ SPOKEN: dict[str, tuple[str, ...] | str] = {
     'pass model="openai:…" to Agent or perdure.open': "--model openai:… gives it one",
     "open the store with blobs=": "name the store as sqlite:///path?blobs=directory,",
     "before= is": "--before is",
+    "without blobs= all else can be read": "named without any, the store shows all else",
     "send it without turn= for the next one": "leave --turn out for the next one",
     'leave deliver= out, or say "steer"': "leave --deliver out, or say steer",
     "reply_to= says to which, by its seq": "--reply-to says to which, by its entry",

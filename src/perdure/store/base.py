@@ -457,6 +457,12 @@ class Store(Protocol):
     async def close(self) -> None:
         """One user needs it no more; with the last one, finish the writes that have begun and let go. Does nothing if it is not open."""
 
+    async def place(self, place: str = "") -> str:
+        """What the blob store is called that holds content of this database, empty if none does yet.
+
+        The first ``place`` that is given is it from then on, for ever.
+        """
+
     async def now(self) -> int:
         """The store's time; never less than what it answered before."""
 

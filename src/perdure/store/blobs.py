@@ -43,8 +43,17 @@ class BlobStore(Protocol):
     Every call may raise a `StoreError`.
     """
 
-    async def open(self, store_id: str) -> None:
-        """Make it usable for the database of this id, which it belongs to from then on. Raises `UsageError` if it is another's."""
+    async def open(self, store_id: str, place: str) -> None:
+        """Look whether it is the place that the database of this id knows, if it knows one. Nothing is made.
+
+        Raises `UsageError` if it belongs to another database, or is another place.
+        """
+
+    async def found(self, store_id: str) -> str:
+        """Make it usable for the database of this id, which it belongs to from then on; returns what it is called for ever. Idempotent.
+
+        Comes before the first put. Raises `UsageError` if it is another database's.
+        """
 
     def pin(self, digest: str) -> AbstractAsyncContextManager[None]:
         """While it is entered, by whichever process, nobody deletes this content. It ends with its process, however that dies."""
@@ -86,8 +95,11 @@ class DirectoryBlobs:
         """The directory."""
         return self._path
 
-    async def open(self, store_id: str) -> None:
-        await asyncio.to_thread(self._open, store_id)
+    async def open(self, store_id: str, place: str) -> None:
+        await asyncio.to_thread(self._open, store_id, place)
+
+    async def found(self, store_id: str) -> str:
+        return await asyncio.to_thread(self._found, store_id)
 
     @asynccontextmanager
     async def pin(self, digest: str) -> AsyncIterator[None]:
@@ -129,23 +141,42 @@ class DirectoryBlobs:
     def _at(self, step: str) -> None:
         """A put has come so far; tests that kill it look here."""
 
-    def _open(self, store_id: str) -> None:
-        with _told(f"the directory {str(self._path)!r} can't be used"):
-            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            owner = self._path / _OWNER
-            if not owner.exists():
-                written = self._path / f"{_HALF_DONE}{uuid.uuid4().hex}"
-                _write(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), store_id.encode())
-                # Whoever is second finds what the first one wrote.
-                with suppress(FileExistsError):
-                    os.link(written, owner)
-                written.unlink()
-                _sync(self._path)
-            found = owner.read_text(errors="replace")
-        if found != store_id:
+    def _open(self, store_id: str, place: str) -> None:
+        owner, here = self._belongs()
+        if owner not in ("", store_id):
             raise UsageError(
                 f"the directory {str(self._path)!r} belongs to another database", hint="give every database a directory of its own"
             )
+        if place and here != place:
+            raise UsageError(
+                f"the content of this database doesn't stand in {str(self._path)!r}",
+                hint=f"name the directory that it stands in, or was moved to with its file {_OWNER!r}; without blobs= all else can be read",
+            )
+
+    def _found(self, store_id: str) -> str:
+        with _told(f"the directory {str(self._path)!r} can't be used"):
+            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self._belongs()[0]:
+                written = self._path / f"{_HALF_DONE}{uuid.uuid4().hex}"
+                about = f"{store_id} {uuid.uuid4().hex}"
+                _write(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), about.encode())
+                # Whoever is second finds what the first one wrote.
+                with suppress(FileExistsError):
+                    os.link(written, self._path / _OWNER)
+                written.unlink()
+                _sync(self._path)
+        self._open(store_id, "")
+        return self._belongs()[1]
+
+    def _belongs(self) -> tuple[str, str]:
+        """The database that the directory belongs to, and what it is called; empty if it belongs to none yet."""
+        with _told(f"the directory {str(self._path)!r} can't be used"):
+            try:
+                about = (self._path / _OWNER).read_text(errors="replace")
+            except FileNotFoundError:
+                return "", ""
+        owner, _, place = about.partition(" ")
+        return owner, place
 
     def _shard(self, shard: str, *, create: bool = False) -> int | None:
         """A directory of files, opened."""

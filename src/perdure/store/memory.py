@@ -99,6 +99,7 @@ class _Content:
         self.uniques: dict[str, tuple[int, Unique]] = {}
         self.tables: Any = None
         self.pools: dict[str, Pool] = {}
+        self.place = ""
 
 
 class MemoryStore:
@@ -125,6 +126,10 @@ class MemoryStore:
     @property
     def secret(self) -> bytes:
         return self._content.secret
+
+    async def place(self, place: str = "") -> str:
+        self._content.place = self._content.place or place
+        return self._content.place
 
     async def open(self) -> None:
         self._users += 1

@@ -70,12 +70,13 @@ class WithBlobs(PassingStore):
         super().__init__(inner)
         self.outside_store = blobs
         self._threshold = threshold
+        self._placed = False
         self._under_way: set[asyncio.Future[Any]] = set()
 
     async def open(self) -> None:
         await self.inner.open()
         try:
-            await self.outside_store.open(self.inner.store_id)
+            await self._look()
         except BaseException:
             await self.inner.close()
             raise
@@ -85,6 +86,21 @@ class WithBlobs(PassingStore):
             await asyncio.wait(self._under_way)
         await self.inner.close()
 
+    async def _look(self) -> bool:
+        """Whether there is content outside yet. Raises `UsageError` if it stands elsewhere than here; reading makes nothing."""
+        if not self._placed:
+            place = await self.inner.place()
+            await self.outside_store.open(self.inner.store_id, place)
+            self._placed = bool(place)
+        return self._placed
+
+    async def _take_place(self) -> None:
+        """The first content of a database decides where all of it stands."""
+        if not await self._look():
+            place = await self.inner.place(await self.outside_store.found(self.inner.store_id))
+            await self.outside_store.open(self.inner.store_id, place)
+            self._placed = True
+
     # ------------------------------------------------------------------------------------------------------------- reading
 
     async def blob(self, root: str, digest: str) -> StoredBlob | None:
@@ -92,6 +108,7 @@ class WithBlobs(PassingStore):
             return await self.inner.blob(root, digest)
         except ContentElsewhere as there:
             size, media_type = there.facts["size"], there.facts["media_type"]
+        await self._look()
         data = await self.outside_store.get(digest)
         if data is None:
             raise StoreCorrupt(f"the content {digest} is missing from the blob store", hint="restore it, or send the same bytes again")
@@ -203,6 +220,8 @@ class WithBlobs(PassingStore):
 
         It can't come between an ingestion and its commit: both keep it out, the age, and the pin for as long as the commit takes.
         """
+        if not await self._look():
+            return Swept()
         removed = size = pinned = 0
         after = ""
         while page := await self.outside_store.list(after=after, older_than=grace):
@@ -233,6 +252,7 @@ class WithBlobs(PassingStore):
         async with AsyncExitStack() as pins:
             for blob in blobs:
                 if isinstance(blob, StoredBlob) and self._is_large(blob):
+                    await self._take_place()
                     await pins.enter_async_context(self.outside_store.pin(blob.digest))
                     await self.outside_store.put(blob.digest, blob.data)
             yield [self._reference(blob) for blob in blobs]

@@ -67,6 +67,9 @@ class PassingStore:
     async def close(self) -> None:
         await self.inner.close()
 
+    async def place(self, place: str = "") -> str:
+        return await self.inner.place(place)
+
     async def now(self) -> int:
         return await self.inner.now()
 

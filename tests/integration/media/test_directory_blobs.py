@@ -23,7 +23,7 @@ DIGEST = hashlib.sha256(DATA).hexdigest()
 
 async def opened(path: Path) -> DirectoryBlobs:
     blobs = DirectoryBlobs(path)
-    await blobs.open("store-1")
+    await blobs.found("store-1")
     return blobs
 
 
@@ -115,10 +115,16 @@ async def test_only_digests_are_names(tmp_path: Path) -> None:
 
 async def test_a_directory_belongs_to_one_database_for_ever(tmp_path: Path) -> None:
     many = [DirectoryBlobs(tmp_path) for _ in range(8)]
-    answers = await asyncio.gather(*(blobs.open(f"store-{number % 2}") for number, blobs in enumerate(many)), return_exceptions=True)
+    answers = await asyncio.gather(*(blobs.found(f"store-{number % 2}") for number, blobs in enumerate(many)), return_exceptions=True)
     assert sum(isinstance(answer, UsageError) for answer in answers) == 4
-    assert sum(answer is None for answer in answers) == 4
+    [name] = {answer for answer in answers if isinstance(answer, str)}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
+    owner = next(number for number, answer in enumerate(answers) if answer == name) % 2
+    await many[0].open(f"store-{owner}", name)
+    await many[0].open(f"store-{owner}", "")
+    for wrong in ((f"store-{1 - owner}", ""), (f"store-{1 - owner}", name), (f"store-{owner}", "another")):
+        with pytest.raises(UsageError):
+            await many[0].open(*wrong)
 
 
 async def test_nothing_is_deleted_that_is_pinned_or_was_put_again(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ async def test_a_database_without_its_directory_says_so_and_shows_no_gap(tmp_pat
             await runtime.run(looking(seen), "again", session="s")
         assert any("stands outside" in str(problem) for problem in await problems_in(runtime.store))
     async with perdure.open(str(tmp_path / "other.db"), blobs=DirectoryBlobs(tmp_path / "new")) as runtime:
-        pass
+        await runtime.run(looking(seen), TWO, session="s")
     with pytest.raises(perdure.UsageError, match="another database"):
         async with perdure.open(path, blobs=DirectoryBlobs(tmp_path / "new")):
             pass
@@ -149,6 +149,51 @@ async def test_a_session_whose_metadata_cannot_be_read_is_listed_with_why_and_hi
         assert (await runtime.sessions.info("bad")).metadata == {}
     with pytest.raises(StoreClosed):
         await runtime.sessions.list()
+
+
+async def test_a_directory_in_which_the_content_does_not_stand_is_refused_and_none_is_made(tmp_path: Path) -> None:
+    path, right, wrong, seen = str(tmp_path / "agents.db"), tmp_path / "blobs", tmp_path / "blosb", list[ModelRequest]()
+    # Who only looks, or stores nothing large, makes no directory.
+    async with perdure.open(path, blobs=DirectoryBlobs(right)) as runtime:
+        await runtime.run(looking(seen), "hello", session="s")
+        assert (await runtime.sessions.sweep(grace=0)).removed == 0
+    assert not right.exists()
+    async with perdure.open(path, blobs=DirectoryBlobs(right)) as runtime:
+        await runtime.run(looking(seen), ONE, session="s")
+    files = {file: file.read_bytes() for file in tmp_path.glob("agents.db*") if file.is_file() and not file.name.endswith("-shm")}
+    for made in (False, True):
+        if made:
+            wrong.mkdir()
+        with pytest.raises(perdure.UsageError, match="doesn't stand in") as told:
+            async with perdure.open(path, blobs=DirectoryBlobs(wrong)):
+                pass
+        assert "was moved to" in told.value.hint
+        assert wrong.exists() == made
+    assert {file: file.read_bytes() for file in files} == files
+    # Moved, it is the same place; so it is where all of its content was deleted.
+    right.rename(tmp_path / "elsewhere")
+    async with perdure.open(path, blobs=DirectoryBlobs(tmp_path / "elsewhere")) as runtime:
+        assert await runtime.sessions.content("s", ONE.blob) == ONE.data
+        await runtime.sessions.delete("s")
+    with pytest.raises(perdure.UsageError, match="doesn't stand in"):
+        async with perdure.open(path, blobs=DirectoryBlobs(wrong)):
+            pass
+
+
+async def test_of_two_directories_the_one_that_had_content_first_is_the_place(tmp_path: Path) -> None:
+    path, seen = str(tmp_path / "agents.db"), list[ModelRequest]()
+    first, second = (DirectoryBlobs(tmp_path / name) for name in ("first", "second"))
+    async with perdure.open(path, blobs=first) as one, perdure.open(path, blobs=second) as two:
+        await two.run(looking(seen), "hello", session="t")
+        await one.run(looking(seen), ONE, session="s")
+        with pytest.raises(perdure.UsageError, match="doesn't stand in"):
+            await two.sessions.content("s", ONE.blob)
+        before = await two.sessions.entries("t")
+        with pytest.raises(perdure.UsageError, match="doesn't stand in"):
+            await two.sessions.send("t", TWO, submission="m2")
+        assert await two.sessions.entries("t") == before
+        assert (await two.run(looking(seen), "and on", session="t")).ok
+    assert not (tmp_path / "second").exists()
 
 
 @pytest.mark.spec("D-035")
@@ -305,6 +350,7 @@ async def test_a_sweep_cannot_come_between_the_bytes_and_their_commit(place: Out
         assert isinstance(store.inner, FaultStore)
         store.inner.gate = gate
         # given an old orphan of the very bytes that somebody sends now
+        await store.outside_store.found(store.store_id)
         await store.outside_store.put(ONE.blob.digest, ONE.data)
         os.utime(place.blobs_at / ONE.blob.digest[:2] / ONE.blob.digest, ns=(5, 5))
         sending = asyncio.create_task(process.sessions.send("s", ONE))

@@ -42,6 +42,16 @@ class Content:
             await store.delete(no)
             assert await store.blobs("tree") == []
 
+    async def test_the_place_of_what_stands_outside_is_known_from_the_first_that_is_given_on(self, place: Place) -> None:
+        async with opened(place) as store:
+            await store.put_blob("tree", content(b"\x00\xff" * 50_000))
+            stands = await store.place("one")
+            assert stands
+            assert await store.place("two") == stands
+            assert await store.place() == stands
+        async with opened(place) as store:
+            assert await store.place() == stands
+
     async def test_content_is_stored_once_for_its_tree(self, place: Place) -> None:
         async with opened(place) as store:
             data = content(b"\x00\xff" * 50_000)

@@ -36,7 +36,7 @@ from ..base import (
     StoredBlob,
 )
 from ..pools import Draw, PoolShort, changed, drawn, released
-from . import shapes
+from . import reads, shapes
 from .answers import Answer, committed
 from .database import Database
 from .line import Line, Lost
@@ -60,6 +60,7 @@ __all__ = [
     "release",
     "remove_pool",
     "retire",
+    "take_place",
     "vacuum",
 ]
 
@@ -315,6 +316,11 @@ def put_blob(line: Line, database: Database, root: str, blob: StoredBlob | Outsi
 def ack(line: Line, no: int, consumer: str, seq: int) -> int:
     stands: int = line.run("ack", no, consumer, seq)[0][0]
     return stands
+
+
+def take_place(line: Line, place: str) -> str:
+    line.run("meta_first", "place", place.encode())
+    return reads.place(line)
 
 
 def forget(line: Line, consumer: str) -> None:

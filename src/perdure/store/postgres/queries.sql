@@ -396,6 +396,10 @@ LISTEN "perdure.";
 -- Tell other processes which sessions changed; nobody waits for a disk. A lost notice costs a poll.
 SELECT set_config('synchronous_commit', 'off', true), pg_notify($1::text, $2::text);
 
+-- name: meta_first
+-- Write a fact about the store, unless it is known.
+INSERT INTO perdure.meta (key, value) VALUES ($1::text, $2::bytea) ON CONFLICT (key) DO NOTHING;
+
 -- name: snapshot
 -- Changes whenever anybody committed anything.
 SELECT pg_current_snapshot()::text;

@@ -30,6 +30,7 @@ __all__ = [
     "news",
     "next_wake",
     "outside",
+    "place",
     "pool",
     "pools",
     "runnable",
@@ -160,6 +161,11 @@ def outside(line: Line, digests: Sequence[str]) -> set[str]:
 
 def blobs(line: Line, root: str) -> list[str]:
     return [digest for (digest,) in line.run("blobs", root)]
+
+
+def place(line: Line) -> str:
+    known: bytes = dict(line.run("meta")).get("place", b"")
+    return known.decode()
 
 
 def cursor(line: Line, no: int, consumer: str) -> int:

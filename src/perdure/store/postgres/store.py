@@ -339,6 +339,13 @@ class PostgresStore:
     async def blobs(self, root: str) -> list[str]:
         return await self._read(lambda line: reads.blobs(line, root))
 
+    async def place(self, place: str = "") -> str:
+        known = await self._read(reads.place)
+        if known or not place:
+            return known
+        self._writable()
+        return await self._alone.write(lambda line, _: alone.take_place(line, place))
+
     async def cursor(self, no: int, consumer: str) -> int:
         return await self._read(lambda line: reads.cursor(line, no, consumer))
 

@@ -52,6 +52,10 @@ SELECT value FROM meta WHERE key = :key;
 -- Write a fact about a new store.
 INSERT INTO meta (key, value) VALUES (:key, :value);
 
+-- name: meta_first
+-- Write a fact about the store, unless it is known.
+INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO NOTHING;
+
 -- name: head
 -- What a write is compared with.
 SELECT root, version, fence, holder, claims, inbox_head, status FROM sessions WHERE no = :no;

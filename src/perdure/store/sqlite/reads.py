@@ -203,6 +203,10 @@ class Reader:
     def blobs(self, root: str) -> list[str]:
         return [digest for (digest,) in self._rows("blobs", {"root": root})]
 
+    def place(self) -> str:
+        row = self._one("meta_get", {"key": "place"})
+        return "" if row is None else row[0]
+
     def cursor(self, no: int, consumer: str) -> int:
         row = self._one("cursor_get", {"no": no, "consumer": consumer})
         return 0 if row is None else row[0]

@@ -58,6 +58,7 @@ from .writes import (
     RemovePool,
     Retire,
     SendWrite,
+    TakePlace,
     Write,
 )
 
@@ -262,6 +263,14 @@ class SQLiteStore:
     async def blobs(self, root: str) -> list[str]:
         reader = self._reading()
         return await reader.run(reader.blobs, root)
+
+    async def place(self, place: str = "") -> str:
+        reader = self._reading()
+        known = await reader.run(reader.place)
+        if known or not place:
+            return known
+        stands: str = await self._write(TakePlace(place))
+        return stands
 
     async def cursor(self, no: int, consumer: str) -> int:
         reader = self._reading()

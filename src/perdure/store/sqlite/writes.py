@@ -63,6 +63,7 @@ __all__ = [
     "RemovePool",
     "Retire",
     "SendWrite",
+    "TakePlace",
     "Transaction",
     "Write",
 ]
@@ -614,6 +615,18 @@ class Forget(Write):
         tx.run("cursors_forget", {"consumer": self.consumer})
         if tx.one("cursors_left", {"consumer": self.consumer})[0]:
             raise StoreBroken("the database kept a consumer that should go", hint="look for a trigger that ignores rows")
+
+
+class TakePlace(Write):
+    repeatable = True
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def apply(self, tx: Transaction) -> str:
+        tx.run("meta_first", {"key": "place", "value": self.place})
+        stands: str = tx.one("meta_get", {"key": "place"})[0]
+        return stands
 
 
 class ChangePool(Write):
