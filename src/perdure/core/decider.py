@@ -44,6 +44,7 @@ from .reports import (
     Outcome,
     OutputAccepted,
     OutputRefused,
+    Parked,
     Promote,
     Reconciled,
     Redact,
@@ -62,6 +63,7 @@ from .rules import (
     about,
     archive,
     attempts,
+    budgets,
     calls,
     children,
     compaction,
@@ -114,6 +116,7 @@ _ROWS: dict[type, tuple[Rule, Rule, Rule, Rule, Rule]] = {
     EndEarly:     (impossible,             compaction.end_early,  impossible,            impossible,            impossible),
     Reconciled:   (not_now,                not_now,               attempts.reconcile,    not_now,               not_now),
     TimePassed:   (not_now,                requests.pass_time,    requests.pass_time,    requests.pass_time,    requests.pass_time),
+    Parked:       (not_now,                budgets.park,          budgets.park,          budgets.park,          budgets.park),
     Finish:       (impossible,             impossible,            impossible,            impossible,            turns.finish),
     Fail:         (impossible,             turns.fail,            turns.fail,            turns.fail,            turns.fail),
     Redefined:    (impossible,             turns.redefine,        turns.redefine,        turns.redefine,        turns.redefine),
@@ -153,6 +156,7 @@ _ARCHIVED: dict[type, Rule] = {
     Repair: halting.release,
     Claimed: not_now,
     TimePassed: not_now,
+    Parked: not_now,
 }
 """What may still happen in an archived session: a late result stays a fact, and content can be removed. All else is refused."""
 
@@ -163,6 +167,7 @@ _HALTED: dict[type, Rule] = {
     ErrandsDone: not_now,
     Claimed: not_now,
     TimePassed: not_now,
+    Parked: not_now,
 }
 """What may still happen in a halted session: it is let go. A late result waits in the inbox until then. All else is refused."""
 

@@ -54,6 +54,7 @@ __all__ = [
     "Outcome",
     "OutputAccepted",
     "OutputRefused",
+    "Parked",
     "PlannedCall",
     "Promote",
     "Reconciled",
@@ -172,6 +173,10 @@ class Calling(_Command, frozen=True, kw_only=True):
     """Something is about to be called. ``pool`` is what the session's owner has of everything, if anything limits that."""
 
     pool: Pool | None = None
+
+
+class Parked(Calling, frozen=True, kw_only=True):
+    """The session is let go of, and perhaps nobody works on its turn for long."""
 
 
 class CallsPlanned(Calling, frozen=True, kw_only=True):

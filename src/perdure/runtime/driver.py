@@ -32,7 +32,7 @@ from ..core.memory import MEMORY
 from ..core.model_calls import ModelCall
 from ..core.phase import phase
 from ..core.records import MODEL_KINDS, Failure, Metadata
-from ..core.reports import AttemptEnded, Fail
+from ..core.reports import AttemptEnded, Fail, Parked
 from ..models.base import Delta
 from ..models.router import Router
 from ..store.base import AlreadyTaken, Claim, Commit, Committed, Held, InboxMoved, Loaded, NoSession, Stale, StoredBlob
@@ -429,6 +429,7 @@ class Driver:
 
     async def _park_stuck(self, head: Loaded) -> None:
         batch = Batch(head, self._known.checkpoint, now=head.now)
+        batch.apply(Parked(at=batch.now))
         claim = Claim(runner=self.runtime.runner_id, force=head.row.holder == self.runtime.runner_id)
         await self.store.commit(batch.commit(holder=None, claim=claim, release=True, status="stuck"))
         raise _stuck(self.session_id)
@@ -463,6 +464,8 @@ class Driver:
         assert self._known.head is not None
         flooded = self._moved >= INBOX_RETRIES
         release = self._releases(batch) and not flooded
+        if release and batch.checkpoint.turn is not None:
+            batch.apply(Parked(at=batch.now))
         kinds = batch.kinds
         ended = TurnEnded in kinds or TurnEnding in kinds
         named = self._known.seen_head if (release or ended) and not flooded else None

@@ -158,7 +158,7 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
             before.limited is None or (entry.resumes, entry.carried) != (before.limited.turn, before.limited.spent)
         ):
             yield f"the turn {entry.resumes}, which it goes on with, reached no limit, or used something else"
-        case AllowanceGranted() if turn is None or (entry.settled and (turn.allowance is None or turn.allowance.pool != entry.pool)):
+        case AllowanceGranted() if turn is None or (_gives_back(entry) and (turn.allowance is None or turn.allowance.pool != entry.pool)):
             yield "nobody could draw from a pool here, or give anything back"
         case TurnStarted() if entry.memory not in (0, before.extensions.get(MEMORY, {}).get(STATE, 0)):
             yield f"entry {entry.memory} is not what the session remembered"
@@ -259,6 +259,10 @@ def _message(turn: Turn | None, entry: MessageAdded, receipts: Receipts) -> Iter
             part = item.parts[0]
             if isinstance(part, ToolCallResponse) and part.id != response.id:
                 yield f"entry {response.receipt} answers another call than {response.id!r}"
+
+
+def _gives_back(entry: AllowanceGranted) -> bool:
+    return entry.settled or any(getattr(entry.drawn, name) < 0 for name in entry.drawn.__struct_fields__)
 
 
 def _started(before: Checkpoint, turn: Turn, entry: OperationStarted) -> Iterator[str]:

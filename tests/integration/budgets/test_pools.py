@@ -28,7 +28,9 @@ from perdure import (
     tool,
 )
 from perdure.core.records import Amounts
+from perdure.runtime.driver import STUCK_CLAIMS
 from perdure.runtime.verify import verify
+from perdure.store.base import Committed
 from perdure.testing.checks import find_all_problems
 from perdure.testing.faults import Fault
 
@@ -159,6 +161,60 @@ async def test_what_a_turn_drew_and_did_not_use_comes_back_however_it_ends(place
             again = await process.run(looker(1), "go", session="s", submission="m")
             assert again.ok
             assert (await used(process))["tokens"] == 200
+        await sound(process)
+
+
+async def test_a_turn_that_waits_for_a_person_holds_nothing_that_it_did_not_use(place: Place) -> None:
+    agent = looker(1).replace(approve=["look"])
+    async with place.process() as process:
+        await process.pools.set("acme", Limits(tokens=8_000))
+        waits = asyncio.create_task(process.run(agent, "go", session="s", submission="m", identity=ACME))
+        while not (requests := (await process.sessions.requests("s") if await process.sessions.number("s") else [])):
+            await asyncio.sleep(0.005)
+        while (await process.sessions.info("s")).holder is not None:
+            await asyncio.sleep(0.005)
+        assert (await used(process))["tokens"] == 100
+        # Others may have it all meanwhile.
+        assert (await process.run(looker(1, tokens=3_800), "go", session="other", identity=ACME)).ok
+        await process.pools.add("acme", Limits(tokens=1_000))
+        await process.sessions.approve("s", requests[0].request_id)
+        assert (await waits).ok
+        assert (await used(process))["tokens"] == 200 + 7_600
+        await sound(process)
+
+
+async def test_a_turn_whose_process_was_stopped_holds_nothing_that_it_did_not_use(place: Place) -> None:
+    async with place.process() as process:
+        await process.pools.set("acme", Limits(tokens=80_000))
+        running = await held(place, process)
+        await process.close(grace=0)
+        await asyncio.gather(running, return_exceptions=True)
+    async with place.process() as process:
+        assert (await used(process))["tokens"] == 100
+        await sound(process)
+        assert (await process.run(looker(1), "go", session="s", submission="m")).ok
+        assert (await used(process))["tokens"] == 200
+        await sound(process)
+
+
+async def test_a_session_that_is_parked_as_stuck_holds_nothing_that_its_turn_did_not_use(place: Place) -> None:
+    async with place.process() as process:
+        await process.pools.set("acme", Limits(tokens=80_000))
+        running = await held(place, process)
+        process.faulty.kill()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    place.clock.advance(600_000)
+    async with place.process() as process:
+        for number in range(STUCK_CLAIMS):
+            # Processes that took the session up and died before they did anything.
+            assert isinstance(await process.store.claim((await process.row()).no, f"dead-{number}"), Committed)
+        with pytest.raises(perdure.SessionStuck):
+            await process.run(looker(1), "go", session="s", submission="m")
+        assert (await process.sessions.info("s")).status == "stuck"
+        assert (await used(process))["tokens"] == 100
+        await process.recover([looker(1)], session="s", force=True)
+        assert (await used(process))["tokens"] == 200
         await sound(process)
 
 

@@ -17,7 +17,7 @@ from perdure.core.entries import AllowanceGranted, Entry, OperationEnded, Sessio
 from perdure.core.evolve import evolve, fold
 from perdure.core.messages import Part, Text, ToolCall, ToolCallResponse
 from perdure.core.phase import phase
-from perdure.core.records import Failure, Limits, Plan, Pool, RequestRecord
+from perdure.core.records import Amounts, Failure, Limits, Plan, Pool, RequestRecord
 from perdure.core.reports import (
     Accept,
     AttemptEnded,
@@ -190,6 +190,12 @@ class Story:
         assert running is not None
         report = {"attempt": running.attempt, "at": self.now()} | facts
         return AttemptEnded(operation=running.id, status=status, parts=parts, **report)
+
+    def draws(self, pool: str, amounts: Amounts) -> list[Entry]:
+        """The turn drew from a pool of its owner's."""
+        draft = Draft(self.checkpoint)
+        draft.write(AllowanceGranted(pool=pool, drawn=amounts), self.now())
+        return self._keep(draft.entries)
 
     def plans(self, *calls: PlannedCall) -> list[Entry]:
         return self.do(CallsPlanned(calls=calls, fence=self.fence, pool=self.pool, at=self.now()))

@@ -9,12 +9,13 @@ import story
 from msgspec.structs import replace
 from story import Story, call, line, lines, planned
 
-from perdure.core.budget import elapsed, left
+from perdure.core.budget import drawn_and_spent, elapsed, left
 from perdure.core.commands import Halt, Repair
 from perdure.core.entries import AllowanceGranted, TurnLimited, TurnStarted
 from perdure.core.errors import SubmissionRejected
 from perdure.core.messages import Text
 from perdure.core.records import Amounts, Failure, Limits, Pool, Reached
+from perdure.core.reports import Parked
 from perdure.core.usage import Cost, Usage
 
 
@@ -420,6 +421,19 @@ def test_a_pool_that_was_made_anew_owes_nothing_for_what_was_used_before() -> No
     assert turn is not None
     assert turn.allowance is not None
     assert (turn.allowance.pool, turn.allowance.base.tokens) == ("another", 15)
+
+
+def test_a_turn_that_waits_gives_back_what_it_did_not_use_and_its_time_goes_on_counting() -> None:
+    s = with_pool(tokens=80_000, seconds=600)
+    one_step(s)
+    s.do(Parked(pool=s.pool, at=s.now()))
+    turn = s.checkpoint.turn
+    assert turn is not None
+    assert turn.allowance is not None
+    drawn, used = drawn_and_spent(turn, turn.allowance)
+    assert (drawn.tokens, drawn.ms) == (used.tokens, used.ms) == (15, turn.ran)
+    assert lines(s.steps())[0] == "allowance_granted p"
+    assert s.folds()
 
 
 def test_a_halted_turn_gives_back_what_it_did_not_use_and_draws_again_once_it_goes_on() -> None:

@@ -76,6 +76,7 @@ from perdure.core.reports import (
     Outcome,
     OutputAccepted,
     OutputRefused,
+    Parked,
     Promote,
     Reconciled,
     Redact,
@@ -309,6 +310,21 @@ def repair_backs_off() -> Story:
     s = story.repairing()
     s.do(s.repair_ends(status="failed", failure=Failure(code="down"), retryable=True))
     return s
+
+
+def parked(s: Story) -> Parked:
+    return Parked(pool=Pool(id="p", limits=Limits(tokens=80_000)), at=s.now())
+
+
+def drew(make: Callable[[], Story]) -> Callable[[], Story]:
+    """The turn drew from its owner's pool, and holds what it didn't use."""
+
+    def made() -> Story:
+        s = make()
+        s.draws("p", Amounts(tokens=10_000))
+        return s
+
+    return made
 
 
 class Refusal(NamedTuple):
@@ -811,6 +827,15 @@ cell(StepPrepared, "model", "behind what was learned", story.looked, prepare(), 
 cell(Accept, "model", "a steer waits while what to remember is looked for", story.looking, accept("steer"), NOTHING)
 cell(Accept, "model", "a steer joins once it was found", story.looked, accept("steer"), ["message user steer"])
 
+cell(Parked, "idle", "no turn holds anything", story.idle, parked, NOTHING)
+for situation in ("model", "tools", "waiting", "completing"):
+    cell(Parked, situation, "what it drew is its owner's again", drew(getattr(story, situation)), parked, ["allowance_granted p"])
+    cell(Parked, situation, "it drew nothing", getattr(story, situation), parked, NOTHING)
+cell(Parked, "waiting", "it gave that back already", lambda: after(drew(story.waiting)(), parked), parked, NOTHING)
+cell(Parked, "waiting", "the pool is another one", drew(story.waiting),
+     lambda s: Parked(pool=Pool(id="q", limits=Limits(tokens=9)), at=s.now()), NOTHING)
+cell(Parked, "archived", "nothing changes", story.archived, parked, NOTHING)
+cell(Parked, "halted", "nothing changes", story.halted, parked, NOTHING)
 cell(Accept, "idle", "the limited turn goes on", out_of_tokens, resume(), ["turn_started t11"])
 cell(Accept, "idle", "no turn was limited", story.idle, resume(), Refusal(SubmissionRejected, "not_limited"))
 cell(Accept, "model", "a turn goes on when none runs", story.before_model, resume(), NOTHING)

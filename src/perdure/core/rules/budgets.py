@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ..budget import reached, shortage, told
+from ..budget import drawn_and_spent, reached, shortage, told
 from ..commands import Resume
 from ..draft import Draft
 from ..entries import AllowanceGranted, TurnLimited
 from ..errors import SubmissionRejected
 from ..records import Amounts, Failure, Pool, Reached
+from ..reports import Parked
 from .endings import end_turn
 
 LIMIT = Failure(code="limit", message="a limit was reached before it was called")
@@ -35,6 +36,18 @@ def give_back(draft: Draft, at: int) -> None:
     turn = draft.checkpoint.turn
     if turn is not None and turn.allowance is not None:
         draft.write(AllowanceGranted(pool=turn.allowance.pool, settled=True), at)
+
+
+def park(draft: Draft, command: Parked) -> None:
+    """A turn that waits holds nothing of its owner's pool that it has not used. What it uses still counts, and it draws again."""
+    turn, pool = draft.checkpoint.turn, command.pool
+    allowance = turn.allowance if turn is not None else None
+    if turn is None or allowance is None or pool is None or pool.id != allowance.pool:
+        return
+    drawn, used = drawn_and_spent(turn, allowance)
+    unused = Amounts(**{name: min(0, getattr(used, name) - getattr(drawn, name)) for name in Amounts.__struct_fields__})
+    if unused != Amounts():
+        draft.write(AllowanceGranted(pool=pool.id, drawn=unused), command.at)
 
 
 def check_resume(draft: Draft, command: Resume) -> None:

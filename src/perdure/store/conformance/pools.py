@@ -79,6 +79,9 @@ class PoolConformance:
             assert await left(store) == 60
             assert isinstance(await store.commit(step(no, 3, draws=(draw(70, 45),))), Committed)
             assert await left(store) == 30
+            # Who states less gave it back.
+            assert isinstance(await store.commit(step(no, 4, draws=(draw(45, 45),))), Committed)
+            assert await left(store) == 55
 
     async def test_a_draw_beyond_what_is_left_refuses_its_commit_whole(self, place: Place) -> None:
         async with opened(place) as store:
