@@ -697,7 +697,8 @@ class Forked(Laid, frozen=True, kw_only=True):
 class Redacted(Entry, frozen=True, kw_only=True):
     """The content of earlier entries was removed for good.
 
-    ``positions`` and ``entries`` are what was asked for; ``rows`` are those and what belonged to them. ``context``: among them are the
+    ``positions`` and ``entries`` are what was asked for; ``rows`` are those and what belonged to them. ``title``, ``labels`` and
+    ``metadata``: among them is what the session said of itself, so that it says nothing now. ``context``: among them are the
     notes that stood for the conversation's beginning, so that models see that again. ``memory``: what the session remembers may have come
     of it, so it remembers nothing now, and what is left will be looked through again.
     """
@@ -707,6 +708,8 @@ class Redacted(Entry, frozen=True, kw_only=True):
     positions: tuple[int, ...] = ()
     entries: tuple[int, ...] = ()
     title: bool = False
+    labels: bool = False
+    metadata: bool = False
     context: bool = False
     memory: bool = False
     reason: str = ""

@@ -62,7 +62,7 @@ from .entries import (
 from .ids import once_key, task_id
 from .memory import MEMORY
 from .messages import Part, RedactedPart, StoredPart, ToolCall, is_private, title_of
-from .records import ALL_TOOLS, CALL_KINDS, MODEL_KINDS, Amounts, Errand, Plan
+from .records import ALL_TOOLS, CALL_KINDS, MODEL_KINDS, Amounts, Errand, Metadata, Plan
 from .transcript import EMPTY, chained
 from .usage import Totals
 
@@ -530,6 +530,10 @@ def _forked(checkpoint: Checkpoint, entry: Forked) -> Checkpoint:
 def _redacted(checkpoint: Checkpoint, entry: Redacted) -> Checkpoint:
     if entry.title:
         checkpoint = replace(checkpoint, title="")
+    if entry.labels:
+        checkpoint = replace(checkpoint, labels={})
+    if entry.metadata:
+        checkpoint = replace(checkpoint, metadata=Metadata())
     if entry.memory:
         extensions = {name: values for name, values in checkpoint.extensions.items() if name != MEMORY}
         checkpoint = replace(checkpoint, extensions=extensions)

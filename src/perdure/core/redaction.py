@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from . import canonical
 from .entries import (
+    ApprovalRequested,
     ChildEnded,
     EffectSettled,
     Entry,
+    ExtensionCommand,
     ExtensionSet,
     MessageAdded,
     NoteAdded,
@@ -17,41 +21,74 @@ from .entries import (
     RequestClosed,
     SessionChanged,
     SessionCreated,
+    SubmissionRefused,
     ToolCalled,
+    TurnAborted,
+    TurnCompleted,
+    TurnEnding,
+    TurnFailed,
 )
 from .memory import MEMORY
 from .messages import REDACTED, Part, RedactedPart, StoredPart, media_of, redacted_part
-from .records import RedactedRow
+from .records import Failure, Metadata, RedactedRow
 
 __all__ = ["aside", "is_redacted", "redacted_row", "without_content", "without_quote"]
 
 
-def without_content(entry: Entry) -> Entry | None:
-    """An entry without what people or models wrote into it; ``None`` if it holds nothing of the kind."""
+def without_content(entry: Entry, *, named: bool = False) -> Entry | None:
+    """An entry without what people or models wrote into it; ``None`` if it holds nothing of the kind.
+
+    ``named``: somebody wants the content of this very entry removed. What a session says about itself goes only then, but for its title.
+    """
+    left = _without_content(entry, named)
+    return left if left != entry else None
+
+
+def _without_content(entry: Entry, named: bool) -> Entry | None:
     match entry:
         case MessageAdded(parts=parts) if parts:
             return replace(without_quote(entry), parts=_left(parts))
         case OperationEnded():
-            failure = None if entry.failure is None else replace(entry.failure, message="")
-            left = replace(entry, parts=_left(entry.parts), partial=REDACTED if entry.partial else "", failure=failure)
-            return left if left != entry else None
+            return replace(entry, parts=_left(entry.parts), partial=_said(entry.partial), failure=_code(entry.failure))
         case EffectSettled() | ChildEnded():
             return replace(entry, parts=_left(entry.parts))
         case NoteAdded(receipt=receipt) if receipt:
             # What it tells stands in its receipt.
-            return replace(entry, parts=_left(entry.parts)) if entry.parts else None
+            return replace(entry, parts=_left(entry.parts))
         case NoteAdded():
             return replace(entry, text=REDACTED, digest=entry.digest or canonical.digest(entry.text.encode()))
         case ToolCalled():
             return replace(entry, parts=_left(entry.parts))
-        case RequestClosed(arguments=dict()) | OperationPlanned(arguments=dict()):
+        case RequestClosed():
+            arguments: dict[str, Any] | None = None if entry.arguments is None else {}
+            return replace(entry, arguments=arguments, reason=_said(entry.reason))
+        case OperationPlanned(arguments=dict()) | ExtensionCommand():
             return replace(entry, arguments={})
+        case ApprovalRequested():
+            return replace(entry, reason=_said(entry.reason))
+        case TurnFailed() | TurnEnding():
+            return replace(entry, reason=_said(entry.reason), failure=_code(entry.failure))
+        case TurnCompleted() | TurnAborted():
+            return replace(entry, reason=_said(entry.reason))
+        case SubmissionRefused():
+            return replace(entry, failure=_code(entry.failure))
         case ExtensionSet(extension=name) if name == MEMORY and entry.value is not None:
             return replace(entry, value=None)
-        case SessionCreated() | SessionChanged() if entry.title:
-            return replace(entry, title="")
+        case SessionCreated() | SessionChanged():
+            left = replace(entry, title="") if entry.title else entry
+            if named and entry.labels:
+                left = replace(left, labels={})
+            return replace(left, metadata=Metadata()) if named and entry.metadata else left
         case _:
             return None
+
+
+def _said(reason: str) -> str:
+    return REDACTED if reason else ""
+
+
+def _code(failure: Failure | None) -> Failure | None:
+    return None if failure is None else replace(failure, message="")
 
 
 def without_quote(entry: MessageAdded) -> MessageAdded:
@@ -65,9 +102,11 @@ def redacted_row(entry: Entry, left: Entry) -> RedactedRow:
 
 
 def aside(entry: Entry) -> set[str]:
-    """The digests of what an entry's parts have set aside or refer to."""
+    """The digests of what an entry, or its parts, have set aside or refer to."""
     parts: tuple[Part, ...] = getattr(entry, "parts", ())
-    return {part.digest for part in parts if isinstance(part, StoredPart)} | {blob.digest for part in parts for blob in media_of(part)}
+    metadata = entry.metadata if isinstance(entry, SessionCreated | SessionChanged) else None
+    found = {part.digest for part in parts if isinstance(part, StoredPart)} | {blob.digest for part in parts for blob in media_of(part)}
+    return found | {metadata.digest} if metadata is not None and metadata.digest else found
 
 
 def _left(parts: tuple[Part, ...]) -> tuple[Part, ...]:

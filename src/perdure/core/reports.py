@@ -363,6 +363,8 @@ class Redact(_Command, frozen=True, kw_only=True):
     command: RedactContent
     rows: tuple[RedactedRow, ...]
     title: bool = False
+    labels: bool = False
+    metadata: bool = False
     context: bool = False
     memory: bool = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,8 +14,10 @@ from ..core.checkpoint import Checkpoint
 from ..core.commands import Command, EditMessage, RedactContent, ReportResult
 from ..core.context import notes_in
 from ..core.entries import (
+    TERMINALS,
     EffectSettled,
     Entry,
+    ExtensionCommand,
     ExtensionSet,
     MessageAdded,
     NoteAdded,
@@ -23,32 +26,42 @@ from ..core.entries import (
     PrefixChanged,
     Redacted,
     RequestClosed,
+    RequestOpened,
     SessionChanged,
     SessionCreated,
+    SubmissionRefused,
+    TurnEnded,
+    TurnEnding,
 )
-from ..core.errors import InvalidSpan, NothingChanged, SessionBusy
+from ..core.errors import InvalidSpan, NewerRules, NothingChanged, SessionBusy, StoreCorrupt
 from ..core.journal import open_entry
 from ..core.memory import MEMORY, STATE
 from ..core.messages import Part, StoredPart, text_of
-from ..core.records import Failure
+from ..core.records import Failure, Metadata
 from ..core.redaction import aside, redacted_row, without_content, without_quote
 from ..core.reports import Redact
 from ..core.transcript import check_span
 from ..store.audit import Auditable
-from ..store.base import InboxRow, Loaded
+from ..store.base import InboxRow, Loaded, SessionRow
 from .about import REASON_LIMIT, check_text
 from .batch import TRIES, Batch
 from .context import resolve_parts
 from .control import decode_row
 from .halting import check_not_halted
-from .messages import PAGE
+from .messages import PAGE, read_entries
 from .names import conflict, submission_id
 from .transcripts import Transcripts, check_idle
 
 __all__ = ["Redaction", "Removed"]
 
-FOLLOWED = (OperationEnded.kind, EffectSettled.kind, NoteAdded.kind, RequestClosed.kind, OperationPlanned.kind)
+FOLLOWED = (OperationEnded.kind, EffectSettled.kind, NoteAdded.kind, RequestOpened.kind, RequestClosed.kind, OperationPlanned.kind)
 """The entries that can hold something of an operation's content."""
+
+_UNSEEN = (SessionCreated, SessionChanged, TurnEnded, TurnEnding, SubmissionRefused, ExtensionCommand)
+"""The entries of which models see nothing."""
+
+ENDS = (*TERMINALS, TurnEnding.kind, OperationEnded.kind)
+"""The entries that say why something ended, which may quote what was said before."""
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,9 +96,11 @@ class Redaction(Transcripts):
         """Remove the content of messages, by their positions, and of journal entries, by their seqs, for good. One commit.
 
         It follows what belongs to them: receipts, results that came later and what was told of them, edited arguments, content that was set
-        aside, the session's title if it was made of a message, and what the session learned since. Readers see a `RedactedPart` in its
-        place, in every fork and at every revision; calls and responses stay together, revisions stay what they are, and the chain still
-        verifies. The file of an SQLite store holds none of it any more after ``store.vacuum()``.
+        aside, reasons that were given (for a denial, for the end of a turn), the session's title if it was made of a message, and what the
+        session learned since. Of an entry that says what the session is about, labels and metadata go too, if it is named.
+
+        Readers see a `RedactedPart` in its place, in every fork and at every revision; calls and responses stay together, revisions stay
+        what they are, and the chain still verifies. The file of an SQLite store holds none of it any more after ``store.vacuum()``.
 
         Raises, and changes nothing: `SessionBusy` while a turn runs; `InvalidSpan` for what isn't there or holds no content;
         `NothingChanged` if nothing is left to remove; `SubmissionConflict`, `SessionHalted`, `SessionNotFound`. Archived sessions can be
@@ -119,7 +134,7 @@ class Redaction(Transcripts):
                     session_id=session_id,
                     seq=redacted.seq,
                     entries=batch.redacted,
-                    unreachable=(*unreachable, *await self._left_behind(head, checkpoint, batch, title=redacted.title)),
+                    unreachable=(*unreachable, *await self._left_behind(head, checkpoint, batch, redacted)),
                     submission=name,
                 )
         raise SessionBusy(f"{session_id!r} changes all the time", hint="try again when less is going on")
@@ -145,6 +160,8 @@ class Redaction(Transcripts):
         found = {seq: entry for seq, entry in asked.items() if entry is not None}
         said = [entry for entry in found.values() if isinstance(entry, MessageAdded)]
         operations = await self._follow(head, found)
+        await self._ends(head, found, operations)
+        about = await self._about(head, command, found)
         notes = memory = False
         if any(without_content(entry) is not None for entry in found.values()):
             # What came of something that is gone already came of its place.
@@ -153,18 +170,29 @@ class Redaction(Transcripts):
         title = await self._title(head, checkpoint, found)
         quoting = await self._quoting(head, {entry.seq for entry in said})
         rows = [redacted_row(entry, without_quote(entry)) for entry in quoting if entry.seq not in found]
+        blobs: set[str] = set()
         for seq, entry in sorted(found.items()):
-            left = without_content(entry)
+            left = without_content(entry, named=seq in command.entries)
             if left is not None:
                 rows.append(redacted_row(entry, left))
+                blobs |= aside(entry) - aside(left)
             elif seq in command.entries and not _refers(entry):
-                raise InvalidSpan(f"entry {seq} is a {entry.kind}, which holds no content", hint="name a message, a receipt or a note")
+                raise InvalidSpan(f"entry {seq} is a {entry.kind} without content", hint="name a message, a receipt, a note or a reason")
         if not rows:
             where = "; ".join(unreachable) or f"{len(gone)} entries were redacted before"
             raise NothingChanged(f"there is nothing to remove here: {where}", hint="nothing was written", unreachable=tuple(unreachable))
-        blobs = set().union(*(aside(entry) for entry in found.values()))
         rows.sort(key=lambda row: row.seq)
-        batch.apply(Redact(command=command, rows=tuple(rows), title=title, context=notes, memory=memory, at=command.at))
+        decided = Redact(
+            command=command,
+            rows=tuple(rows),
+            title=title,
+            labels="labels" in about and checkpoint.labels != {},
+            metadata="metadata" in about and checkpoint.metadata != Metadata(),
+            context=notes,
+            memory=memory,
+            at=command.at,
+        )
+        batch.apply(decided)
         batch.redacted = tuple(row.seq for row in rows)
         batch.erased = tuple(sorted(blobs))
         for row in await self._runtime.store.inbox(head.row.no):
@@ -209,7 +237,7 @@ class Redaction(Transcripts):
             rows = await self._runtime.store.entries(head.row.no, after=after, kinds=FOLLOWED, limit=PAGE)
             for row in rows:
                 entry = open_entry(row) if row.body is not None else None
-                edited = isinstance(entry, RequestClosed | OperationPlanned) and entry.operation.rsplit(".", 1)[0] in steps
+                edited = isinstance(entry, RequestOpened | RequestClosed | OperationPlanned) and entry.operation.rsplit(".", 1)[0] in steps
                 if entry is not None and (getattr(entry, "operation", "") in operations or edited):
                     found.setdefault(entry.seq, entry)
             if len(rows) < PAGE:
@@ -217,12 +245,37 @@ class Redaction(Transcripts):
             after = rows[-1].seq
         return operations
 
+    async def _ends(self, head: Loaded, found: dict[int, Entry], operations: set[str]) -> None:
+        """Add what says why the turns ended in which something was said or done that goes, and why attempts in them came to nothing."""
+        began = set(map(ids.began, operations))
+        said = sorted(seq for seq, entry in found.items() if isinstance(entry, MessageAdded | NoteAdded))
+        after = min([*began, *said], default=head.row.version)
+        while rows := await self._runtime.store.entries(head.row.no, after=after, kinds=ENDS, limit=PAGE):
+            after = rows[-1].seq
+            for entry in [open_entry(row) for row in rows if row.body is not None]:
+                if isinstance(entry, OperationEnded) and entry.parts:
+                    # What it came to is a message, or stands in one.
+                    continue
+                assert isinstance(entry, TurnEnded | TurnEnding | OperationEnded)
+                first = ids.began(entry.operation if isinstance(entry, OperationEnded) else entry.turn)
+                if first in began or bisect_left(said, entry.seq) > bisect_left(said, first):
+                    found.setdefault(entry.seq, entry)
+
+    async def _about(self, head: Loaded, command: RedactContent, found: dict[int, Entry]) -> set[str]:
+        """Which of the session's labels and metadata, as they are now, an entry says that is named."""
+        latest = {"labels": 0, "metadata": 0}
+        if any(isinstance(found.get(seq), SessionCreated | SessionChanged) for seq in command.entries):
+            for row in await read_entries(self._runtime.store, head.row.no, kinds=(SessionCreated.kind, SessionChanged.kind)):
+                entry = open_entry(row)
+                latest |= {what: entry.seq for what in latest if getattr(entry, what) is not None}
+        return {what for what, seq in latest.items() if seq in command.entries}
+
     async def _notes(self, head: Loaded, checkpoint: Checkpoint, found: dict[int, Entry]) -> bool:
         """Add notes that may summarise what goes; returns whether those that stand for the conversation's beginning are among them."""
         store, no = self._runtime.store, head.row.no
         if not checkpoint.compactions:
             return False
-        after = min(found, default=head.row.version)
+        after = _first_shown(head, found)
         while rows := await store.entries(no, after=after, kinds=(OperationEnded.kind,), limit=PAGE):
             after = rows[-1].seq
             for row in rows:
@@ -236,7 +289,7 @@ class Redaction(Transcripts):
     async def _memory(self, head: Loaded, checkpoint: Checkpoint, found: dict[int, Entry]) -> bool:
         """Add what the session learned since, which may have come of what goes; returns whether it still remembers any of that."""
         seq = checkpoint.extensions.get(MEMORY, {}).get(STATE, 0)
-        after = min(found, default=head.row.version)
+        after = _first_shown(head, found)
         while rows := await self._runtime.store.entries(head.row.no, after=after, kinds=(ExtensionSet.kind,), limit=PAGE):
             after = rows[-1].seq
             for row in rows:
@@ -276,7 +329,7 @@ class Redaction(Transcripts):
     async def _whole(self, head: Loaded, parts: tuple[Part, ...]) -> tuple[Part, ...]:
         return await resolve_parts(parts, self._fetcher(head.row)) if any(isinstance(part, StoredPart) for part in parts) else parts
 
-    async def _left_behind(self, head: Loaded, checkpoint: Checkpoint, batch: Batch, *, title: bool) -> list[str]:
+    async def _left_behind(self, head: Loaded, checkpoint: Checkpoint, batch: Batch, redacted: Redacted) -> list[str]:
         """Where the content may still be, a sentence each."""
         store, row = self._runtime.store, head.row
         found = [
@@ -284,16 +337,27 @@ class Redaction(Transcripts):
             for digest in batch.erased
             if await store.blob(row.root, digest) is not None
         ]
-        if title:
-            found += [
-                f"the title of {other.session_id!r} is the same"
-                for other in await store.tree(row.root)
-                if other.session_id != row.session_id and other.status != "deleted" and other.title == checkpoint.title
-            ]
+        copied = [what for what in ("title", "labels", "metadata") if getattr(redacted, what)]
+        for other in await store.tree(row.root) if copied else ():
+            if other.no != row.no and other.status != "deleted":
+                found += [f"{other.session_id!r} has the same {what}" for what in copied if _told(other, what) == getattr(checkpoint, what)]
         if isinstance(store, Auditable):
             first = min(batch.redacted)
             found += [f"the consumer {consumer!r} has read it" for consumer, seq in await store.cursors(row.no) if seq >= first]
         return found
+
+
+def _first_shown(head: Loaded, found: dict[int, Entry]) -> int:
+    """The first entry whose content a model may have seen, so that what was written since may come of it."""
+    return min((seq for seq, entry in found.items() if not isinstance(entry, _UNSEEN)), default=head.row.version)
+
+
+def _told(row: SessionRow, what: str) -> Any:
+    """What a session says about itself; ``None`` if nobody can tell."""
+    try:
+        return getattr(checkpoints.decode(row.checkpoint), what)
+    except (StoreCorrupt, NewerRules):
+        return None
 
 
 def _refers(entry: Entry) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from perdure import Agent, FunctionModel, Message, ModelRequest, RedactedPart, Reply, Text, ToolCall, ToolCallResponse, tool
@@ -27,7 +26,7 @@ class Payments:
         self.done: list[str] = []
 
 
-def paying(payments: Payments, *, approve: Sequence[str] = (), guard: Any = "ask", key: Any = ("order", "cents")) -> Agent:
+def paying(payments: Payments, *, approve: Any = (), guard: Any = "ask", key: Any = ("order", "cents")) -> Agent:
     """An agent that pays whatever the last message names: ``pay A 5 ref1``."""
 
     @tool(effect="external", key=key, guard=guard)

@@ -95,6 +95,18 @@ async def test_a_round_trip_leaves_nothing_out_and_changes_nothing(exported: tup
         assert rest[:-1] == data.splitlines()[1:-1]
 
 
+async def test_a_session_that_says_nothing_of_itself_any_more_can_have_another_id(place: Place) -> None:
+    async with place.process() as process:
+        await process.run(PLAIN, "hello", session="s", submission="m1", metadata={"mail": "ann@example.org"})
+        await process.sessions.redact("s", entries=[1])
+        held = io.BytesIO()
+        await process.sessions.export("s", held)
+        await process.sessions.import_from(io.BytesIO(held.getvalue()), session_id="t")
+        assert (await process.sessions.info("t")).metadata == {}
+        assert (await process.run(PLAIN, "and now?", session="t", submission="m2")).ok
+        assert [str(problem) async for problem in verify(process.store)] == []
+
+
 async def test_an_imported_session_goes_on(exported: tuple[bytes, Any], tmp_path: Path) -> None:
     place = Place("sqlite", tmp_path / "agents.db")
     model, asked = counting("as before")

@@ -12,16 +12,19 @@ import pytest
 
 from perdure import (
     Agent,
+    Ask,
     FunctionModel,
     InvalidSpan,
     ModelRequest,
     NothingChanged,
+    ProviderRefused,
     Redacted,
     RedactedPart,
     Reply,
     SessionBusy,
     ToolCall,
     ToolContext,
+    TurnFailed,
     tool,
 )
 from perdure.models.scripted import saved
@@ -29,6 +32,7 @@ from perdure.runtime.verify import verify
 from perdure.store.sqlite import SQLiteStore
 
 from ..interactive.acting import Place, Process
+from ..interactive.test_middleware_calls import hook
 from .talking import Payments, echoing, line, lines, paying, sound, talk
 
 SECRET = "the-secret-is-xyzzy-4711"
@@ -167,6 +171,133 @@ async def test_edited_arguments_late_results_and_their_notes_go_too(place: Place
         kinds = {row.kind for row in await process.store.entries((await process.row()).no) if row.seq in removed.entries}
         assert {"operation_ended", "request_closed", "effect_settled", "note_added"} <= kinds
         await sound(process)
+
+
+async def ended(process: Process) -> None:
+    while await process.sessions.result("s", "m1") is None:
+        await asyncio.sleep(0.01)
+
+
+async def denied(process: Process) -> None:
+    agent = paying(Payments(), approve=["pay"])
+    async with process.session("s", agent) as session:
+        await session.send("pay A 5 r1", submission="m1")
+        while not (requests := await process.sessions.requests("s")):
+            await asyncio.sleep(0.01)
+        await process.sessions.deny("s", requests[0].request_id, f"because {SECRET}")
+        await ended(process)
+
+
+async def asked_and_approved(process: Process) -> None:
+    agent = paying(Payments(), approve=lambda call: Ask(reason=f"{call.arguments['order']} is {SECRET}"))
+    async with process.session("s", agent) as session:
+        await session.send("pay A 5 r1", submission="m1")
+        while not (requests := await process.sessions.requests("s")):
+            await asyncio.sleep(0.01)
+        await process.sessions.approve("s", requests[0].request_id)
+        await ended(process)
+
+
+async def interrupted(process: Process) -> None:
+    asked = asyncio.Event()
+
+    async def slow(request: ModelRequest) -> str:
+        asked.set()
+        await asyncio.sleep(60)
+        return "never"
+
+    async with process.session("s", Agent("helper", model=FunctionModel(slow))) as session:
+        await session.send("hello", submission="m1")
+        await asked.wait()
+        await session.interrupt(reason=f"stop, {SECRET}")
+        await ended(process)
+
+
+async def failed(process: Process) -> None:
+    def refuse(request: ModelRequest) -> str:
+        raise ProviderRefused(f"no {SECRET} here")
+
+    await process.run(Agent("helper", model=FunctionModel(refuse)), "hello", session="s")
+
+
+async def told_of_its_end(process: Process) -> None:
+    """The same, where an extension hears of the end before it comes."""
+
+    def refuse(request: ModelRequest) -> str:
+        raise ProviderRefused(f"no {SECRET} here")
+
+    agent = Agent("helper", model=FunctionModel(refuse), middleware=[hook(turn_end=lambda ctx, outcome: None)])
+    await process.run(agent, "hello", session="s")
+
+
+@pytest.mark.parametrize("story", [denied, asked_and_approved, interrupted, failed, told_of_its_end])
+async def test_reasons_go_with_what_they_were_given_for(place: Place, story: Any) -> None:
+    async with place.process() as process:
+        await story(process)
+        assert SECRET in await everywhere(process, "s")
+        before = await process.sessions.revision("s")
+        await process.sessions.redact("s", range(len(await process.sessions.history("s"))))
+        assert SECRET not in await everywhere(process, "s")
+        assert await process.sessions.revision("s") == before
+        await sound(process)
+        if place.kind == "sqlite":
+            await process.store.vacuum()
+            assert SECRET.encode() not in bytes_of(place.path.parent)
+    async with place.process() as process:
+        assert SECRET not in await everywhere(process, "s")
+
+
+async def test_an_end_and_a_refusal_can_be_named_by_their_entries(place: Place) -> None:
+    async with place.process() as process:
+        await failed(process)
+        [end] = await process.sessions.entries("s", kinds=("turn_failed",))
+        await process.sessions.redact("s", entries=end.seq)
+        [end] = await process.sessions.entries("s", kinds=("turn_failed",))
+        assert isinstance(end, TurnFailed)
+        assert (end.reason, end.failure.code, end.failure.message) == ("", "provider_refused", "")
+        [receipt] = await process.sessions.entries("s", kinds=("operation_ended",))
+        assert SECRET in repr(receipt), "only what was named goes"
+        result = await process.sessions.result("s", end.submission)
+        assert result is not None
+        assert result.status == "failed"
+        await sound(process)
+
+
+@pytest.mark.parametrize("size", [1, 80_000])
+async def test_labels_and_metadata_go_where_the_entry_that_says_them_is_named(place: Place, size: int) -> None:
+    private = {"mail": f"{SECRET}@example.org" * size} if size == 1 else {"mail": SECRET, "long": "x" * size}
+    async with place.process() as process:
+        await process.run(echoing(), "hello", session="s", owner="acme", labels={"who": SECRET}, metadata=private)
+        await process.sessions.fork("s", session_id="f")
+        with pytest.raises(InvalidSpan, match="without content"):
+            await process.sessions.redact("s", entries=[2])
+        await process.sessions.describe("s", labels={"desk": "3"}, metadata={"plain": 1})
+        await process.sessions.redact("s", entries=[1])
+        assert SECRET not in await everywhere(process, "s") or size > 1
+        info = await process.sessions.info("s")
+        assert (info.labels, info.metadata, info.title) == ({"desk": "3"}, {"plain": 1}, "hello")
+        # What is said of a branch is the branch's, and goes with its content.
+        removed = await process.sessions.redact("f", entries=[1])
+        assert SECRET not in await everywhere(process, "s", "f")
+        info = await process.sessions.info("f")
+        assert (info.labels, info.metadata, info.title) == ({}, {}, "")
+        assert await process.sessions.list(labels={"who": SECRET}) == []
+        assert [words for words in removed.unreachable if "metadata" in words] == []
+        assert await lines(process) == ["user: hello", "assistant: answer 1"]
+        await sound(process)
+    async with place.process() as process:
+        await talk(process, "go on", session="f")
+        await sound(process)
+
+
+async def test_what_a_branch_took_over_of_labels_and_metadata_is_said(place: Place) -> None:
+    async with place.process() as process:
+        await process.run(echoing(), "hello", session="s", owner="acme", labels={"who": SECRET}, metadata={"mail": SECRET})
+        await process.sessions.fork("s", session_id="f")
+        [created] = await process.sessions.entries("s", kinds=("session_created",))
+        removed = await process.sessions.redact("s", entries=[created.seq])
+        assert removed.unreachable == ("'f' has the same labels", "'f' has the same metadata")
+        assert (await process.sessions.info("f")).metadata == {"mail": SECRET}
 
 
 async def test_content_that_was_set_aside_goes_unless_something_else_refers_to_it(place: Place) -> None:

@@ -70,6 +70,8 @@ def redact(draft: Draft, command: Redact) -> None:
         positions=asked.positions,
         entries=asked.entries,
         title=command.title,
+        labels=command.labels,
+        metadata=command.metadata,
         context=command.context,
         memory=command.memory,
         reason=asked.reason,

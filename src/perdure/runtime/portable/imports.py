@@ -17,7 +17,7 @@ import msgspec
 
 from ...core import checkpoint as checkpoints
 from ...core import entries
-from ...core.entries import Foreign, SessionCreated
+from ...core.entries import Foreign, Redacted, SessionCreated
 from ...core.errors import ImportRefused, SessionExists, StoreCorrupt, UsageError
 from ...core.evolve import evolve
 from ...core.journal import GENESIS, Sealed, body_digest, link, open_entry, seal
@@ -121,11 +121,19 @@ async def _renamed(given: Adoption, session_id: str) -> Adoption:
         chain = GENESIS
         for entry in given.entries():
             digest, body = entry.body_digest, entry.body
-            if entry.seq == 1:
+            if entry.seq == 1 and body is not None:
                 created = open_entry(entry)
                 assert isinstance(created, SessionCreated)
-                assert entry.salt is not None
                 body = entries.encode(msgspec.structs.replace(created, session_id=session_id, root=session_id))
+            elif entry.kind == Redacted.kind:
+                # What is left of a redacted first entry stands here.
+                redacted = open_entry(entry)
+                assert isinstance(redacted, Redacted)
+                name = {"session_id": session_id, "root": session_id}
+                rows = tuple(msgspec.structs.replace(item, body=item.body | name) if item.seq == 1 else item for item in redacted.rows)
+                body = entries.encode(msgspec.structs.replace(redacted, rows=rows))
+            if body is not None and body != entry.body:
+                assert entry.salt is not None
                 digest = body_digest(entry.salt, body)
             chain = link(chain, session_id, entry.seq, entry.number, entry.kind, entry.at, digest)
             yield Sealed(entry.seq, entry.number, entry.kind, entry.at, entry.salt, digest, body, chain)
