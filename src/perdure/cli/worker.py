@@ -47,12 +47,13 @@ class Brief(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if not _of_the_queue(record.name) or (error is not None and not _of_the_queue(type(error).__module__)):
+        # What nobody waited for any more is told by the loop.
+        ours = error is not None and _of_the_queue(type(error).__module__) and (record.name == "asyncio" or _of_the_queue(record.name))
+        if not ours and (error is not None or not _of_the_queue(record.name)):
             return True
-        if error is not None:
-            first = next(iter(f"{error.__cause__ or error}".splitlines()), "")
-            record.msg, record.args = f"{record.getMessage()}: {first}", ()
-            record.exc_info = record.exc_text = None
+        words = [record.getMessage(), f"{error.__cause__ or error}"] if error is not None else [record.getMessage()]
+        record.msg, record.args = ": ".join(next(iter(text.strip().splitlines()), "") for text in words), ()
+        record.exc_info = record.exc_text = None
         told = self._told.get(record.getMessage())
         if told is not None and record.created - told < QUIET_SECONDS:
             return False

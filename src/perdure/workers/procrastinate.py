@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from ..core.errors import InvalidURL, MissingExtra, StoreBroken
 from ..store.postgres.address import parse
@@ -31,6 +32,13 @@ TASK = "perdure.look"
 
 FORGOTTEN_SECONDS = 30
 """After how long without a sign of life a worker's jobs are thrown away: who died with them has left sessions that are found again."""
+
+HINT_SECONDS = 1.0
+"""How long one job may take to be written; after that whoever found the session looks at it."""
+
+POOL: dict[str, Any] = {"timeout": 5.0, "reconnect_timeout": 2.0}
+"""How long Procrastinate waits for a connection, and for a new one (seconds): its own half a minute would be one in which a worker that is
+well does nothing after the database was restarted."""
 
 MAKING = 0x70647577
 """The advisory lock of whoever makes the tables."""
@@ -55,7 +63,7 @@ class ProcrastinateEngine:
         self._conninfo = make_conninfo(address.conninfo, options=f"{given.get('options') or ''} {path}".strip())
         self._listen = address.listen
         self._polling = polling
-        self._app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=self._conninfo))
+        self._app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=self._conninfo, **POOL))
         self._task = self._app.task(name=TASK, queue=QUEUE)(self._run)
         self._look: Look | None = None
 
@@ -74,7 +82,8 @@ class ProcrastinateEngine:
         """A job for each session that has none waiting."""
         for session_id in session_ids:
             try:
-                await self._task.configure(queueing_lock=f"{self._schema}:{session_id}").defer_async(session_id=session_id)
+                async with asyncio.timeout(HINT_SECONDS):
+                    await self._task.configure(queueing_lock=f"{self._schema}:{session_id}").defer_async(session_id=session_id)
             except AlreadyEnqueued:
                 continue
 

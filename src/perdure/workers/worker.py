@@ -63,6 +63,7 @@ class Worker:
         self._poll = poll
         self._working: set[str] = set()
         self._hinted: dict[str, int] = {}
+        self._to_hint: asyncio.Queue[list[str]] = asyncio.Queue()
         self._news = asyncio.Event()
         self._stopping = asyncio.Event()
 
@@ -86,6 +87,7 @@ class Worker:
         tasks = [
             asyncio.create_task(self._outliving("the engine", self._follow), name="perdure worker"),
             asyncio.create_task(self._outliving("the store", self._scout), name="perdure scout"),
+            asyncio.create_task(self._outliving("the engine", self._pass_on), name="perdure hints"),
         ]
         try:
             await self._stopping.wait()
@@ -127,10 +129,15 @@ class Worker:
             new = [name for name in due if name not in self._hinted]
             if new:
                 self._hinted.update(dict.fromkeys(new, now))
-                await self._hint(new)
+                self._to_hint.put_nowait(new)
             self._look_here([name for name, at in self._hinted.items() if now - at >= OVERDUE_MS])
             await self._rest(now)
             await asyncio.sleep(max(0.0, again - loop.time()))
+
+    async def _pass_on(self) -> None:
+        """Give hints. Who looks into the store doesn't wait for that: an engine may take its time when its database was away."""
+        while True:
+            await self._hint(await self._to_hint.get())
 
     async def _hint(self, session_ids: list[str]) -> None:
         try:

@@ -22,12 +22,12 @@ LEASE = 2.0
 class Chaos:
     """Three workers on one database, and somebody who hurts them, by a seed.
 
-    ``hurt`` notes what was done, and when (seconds since 1970).
+    ``hurt`` notes what was done.
     """
 
     def __init__(self, server: Server, url: str, place: Path, *, steps: int, seed: int) -> None:
         self.server, self.url, self.place, self.steps = server, url, place, steps
-        self.hurt: list[tuple[str, float]] = []
+        self.hurt: list[str] = []
         self._random = random.Random(seed)
         self._workers: list[subprocess.Popen[bytes]] = []
         self._stopped: list[tuple[subprocess.Popen[bytes], float]] = []
@@ -39,7 +39,7 @@ class Chaos:
         while len(self._workers) < count:
             command = [
                 *(sys.executable, "-m", "perdure", "--db", self.url, "worker"),
-                *("--agents", "tests.acceptance.chaos.shop:shop"),
+                *("--agents", "tests.acceptance.chaos.shop"),
                 *("--lease", str(LEASE), "--poll", "0.3", "--grace", "1", "--concurrency", "4"),
             ]
             environment = {**os.environ, "CHAOS_PLACE": str(self.place), "CHAOS_STEPS": str(self.steps)}
@@ -48,12 +48,16 @@ class Chaos:
     def harm(self) -> None:
         """Do one thing to somebody: each kind once, and then as it comes."""
         ways: list[tuple[Callable[[], None], int]] = [(self._kill, 5), (self._cut, 4), (self._stop, 3), (self._restart, 1)]
-        new = [(way, 1) for way, _ in ways if way.__name__.strip("_") not in {what for what, _ in self.hurt}]
+        new = [(way, 1) for way, _ in ways if way.__name__.strip("_") not in self.hurt]
         chosen = new[:1] or ways
         way = self._random.choices([way for way, _ in chosen], [weight for _, weight in chosen])[0]
-        self.hurt.append((way.__name__.strip("_"), time.time()))
+        self.hurt.append(way.__name__.strip("_"))
         way()
         self.start()
+
+    def signal(self, pid: int, number: signal.Signals) -> None:
+        """Send one worker a signal."""
+        next(worker for worker in self._workers if worker.pid == pid).send_signal(number)
 
     def look_after(self) -> None:
         """Wake those that rested long enough, and replace those that are gone."""
@@ -109,6 +113,6 @@ class Chaos:
         assert pid is not None
         os.kill(pid, signal.SIGQUIT)
         deadline = time.monotonic() + 30
-        while self.server.handle.get_pid() == pid and time.monotonic() < deadline:
-            time.sleep(0.05)
+        while (self.server.handle.pgdata / "postmaster.pid").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
         self.server.handle.ensure_postgres_running()

@@ -31,6 +31,16 @@ async def pay(ctx: ToolContext, number: int) -> str:
     return f"paid {number}"
 
 
+@tool(effect="external")
+async def pay_slowly(ctx: ToolContext) -> str:
+    """Pay; it ends when the test says so."""
+    note(f"begun {ctx.idempotency_key}")
+    while not (PLACE / "go").exists():
+        await asyncio.sleep(0.01)
+    note(f"paid {ctx.idempotency_key}")
+    return "paid"
+
+
 async def answer(request: ModelRequest) -> Reply:
     done = sum(message.role == "tool" for message in request.messages)
     note(f"asked {request.session_id} {done}")
@@ -39,3 +49,11 @@ async def answer(request: ModelRequest) -> Reply:
 
 
 shop = Agent("shop", model=FunctionModel(answer), tools=[pay], limits=Limits(steps=10**9))
+
+
+def answer_once(request: ModelRequest) -> Reply:
+    done = any(message.role == "tool" for message in request.messages)
+    return Reply("done") if done else Reply(tool_calls=[ToolCall("pay_slowly", {})])
+
+
+slow = Agent("slow", model=FunctionModel(answer_once), tools=[pay_slowly])

@@ -20,6 +20,7 @@ from perdure.runtime.verify import verify
 from tests.postgres import Server, start
 
 from .chaos import LEASE, Chaos
+from .takeovers import note_takeovers, takeovers
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def server() -> Iterator[Server]:
 
 @pytest.mark.parametrize(
     ("sessions", "steps", "harms", "seed"),
-    [(24, 5, 8, 1), *(pytest.param(200, 10, 60, seed, marks=pytest.mark.long) for seed in range(2, 5))],
+    [(32, 8, 16, 1), *(pytest.param(200, 10, 60, seed, marks=pytest.mark.long) for seed in range(2, 5))],
 )
 async def test_everything_finishes_once(server: Server, tmp_path: Path, sessions: int, steps: int, harms: int, seed: int) -> None:
     url = server.url
@@ -42,6 +43,7 @@ async def test_everything_finishes_once(server: Server, tmp_path: Path, sessions
     try:
         while await awake(url) < 3:
             await asyncio.sleep(0.1)
+        note_takeovers(server, "perdure", LEASE)
         began = time.monotonic()
         await sent(url, names)
         while not await done(url, names):
@@ -55,12 +57,15 @@ async def test_everything_finishes_once(server: Server, tmp_path: Path, sessions
     finally:
         await asyncio.to_thread(chaos.end)
     took = time.monotonic() - began
-    recovered = await checked(url, names, tmp_path / "ledger", steps)
-    delays = recovery_times(recovered, chaos.hurt)
-    hurt = Counter(what for what, _ in chaos.hurt)
+    recovered, settled = await checked(url, names, tmp_path / "ledger", steps)
+    delays = [taken.seconds for taken in takeovers(server, "perdure")]
+    hurt = Counter(chaos.hurt)
     print(f"\n{sessions} sessions x {steps} steps in {took:.1f} s ({sessions * steps / took:.0f} steps/s) through {dict(hurt)}; "
-          f"{len(recovered)} recoveries, {shown(delays)}")  # fmt: skip
+          f"{recovered} turns recovered, {settled} payments settled late, {len(delays)} takeovers, {shown(delays)}")  # fmt: skip
     assert {"kill", "stop", "cut", "restart"} <= hurt.keys()
+    assert delays[0] >= LEASE, "somebody was taken for dead who was not"
+    # In a few rounds a zombie may hold nothing; in many, one brings what it still knows.
+    assert settled or sessions < 100
 
 
 async def sent(url: str, names: list[str]) -> None:
@@ -94,13 +99,13 @@ async def awake(url: str) -> int:
         return 0
 
 
-async def checked(url: str, names: list[str], ledger: Path, steps: int) -> list[int]:
-    """What must hold of the whole. Returns when turns were recovered."""
+async def checked(url: str, names: list[str], ledger: Path, steps: int) -> tuple[int, int]:
+    """What must hold of the whole. Returns how many turns were recovered, and how many payments settled late."""
     lines = Counter(ledger.read_text().splitlines())
     begun = {line.split()[1]: count for line, count in lines.items() if line.startswith("begun ")}
     paid = {line.split()[1] for line in lines if line.startswith("paid ")}
     assert set(begun.values()) == {1}, "a payment was begun twice"
-    recovered: list[int] = []
+    recovered = late = 0
     known: set[str] = set()
     async with perdure.open(url) as runtime:
         assert [problem async for problem in verify(runtime.store)] == []
@@ -129,20 +134,12 @@ async def checked(url: str, names: list[str], ledger: Path, steps: int) -> list[
             asked = [int(line.split()[2]) for line in lines.elements() if line.startswith(f"asked {name} ")]
             unknown = sum(isinstance(entry, OperationEnded) and entry.status in ("uncertain", "cancelled") for entry in entries)
             assert len(asked) - len({*asked}) <= unknown
-            recovered += [entry.at for entry in entries if isinstance(entry, Recovered)]
+            recovered += sum(isinstance(entry, Recovered) for entry in entries)
+            late += len(settled)
     assert {*begun} <= known, "somebody paid for an operation that no journal has"
-    return recovered
-
-
-def recovery_times(recovered: list[int], hurt: list[tuple[str, float]]) -> list[float]:
-    """From the last kill or stop before it to each recovery (seconds); after a cut or a restart nobody died."""
-    deaths = [at for what, at in hurt if what in ("kill", "stop")]
-    return sorted(
-        at / 1000 - max(death for death in deaths if death <= at / 1000) for at in recovered if any(death <= at / 1000 for death in deaths)
-    )
+    return recovered, late
 
 
 def shown(delays: list[float]) -> str:
-    if not delays:
-        return "none after a death"
-    return f"{delays[0]:.1f} to {delays[-1]:.1f} s after the death before, median {delays[len(delays) // 2]:.1f} (lease {LEASE} s)"
+    middle, late = delays[len(delays) // 2], delays[len(delays) * 9 // 10]
+    return f"{delays[0]:.1f} to {delays[-1]:.1f} s after the last heartbeat, median {middle:.1f}, p90 {late:.1f} (lease {LEASE} s)"

@@ -75,9 +75,7 @@ async def test_all_sessions_finish_once_whatever_becomes_of_the_jobs(here: tuple
                     FROM unnest(ARRAY[{", ".join(f"'{name}'" for name in NAMES)}]) AS name""",
             )
             await asyncio.sleep(0.05)
-            await asyncio.to_thread(
-                postgres.execute, f"""SET search_path TO "{schema}_jobs"; DELETE FROM procrastinate_jobs WHERE status = 'todo'"""
-            )
+            await asyncio.to_thread(postgres.execute, f'SET search_path TO "{schema}_jobs"; DELETE FROM procrastinate_jobs')
             meddled += 1
             await asyncio.wait([finishing], timeout=0.05)
         await finishing
@@ -110,6 +108,7 @@ def test_a_worker_tells_of_the_queues_lost_database_in_one_line_and_not_every_ti
     said = [("procrastinate.worker", "stopping", lost)] * 3 + [
         ("procrastinate.worker", "failed", KeyError("a bug")),
         ("perdure", "mine", lost),
+        ("asyncio", "nobody waited\nfor", lost),
     ]
     brief = Brief()
     records = [logging.makeLogRecord({"name": name, "msg": words, "exc_info": (type(error), error, None)}) for name, words, error in said]
@@ -117,4 +116,5 @@ def test_a_worker_tells_of_the_queues_lost_database_in_one_line_and_not_every_ti
         ("stopping: the connection is closed", False),
         ("failed", True),
         ("mine", True),
+        ("nobody waited: the connection is closed", False),
     ]

@@ -68,6 +68,13 @@ class Broken(LocalEngine):
         raise ConnectionError("the queue is gone")
 
 
+class Stuck(LocalEngine):
+    """Takes a hint, and doesn't come back."""
+
+    async def hint(self, session_ids: Sequence[str]) -> None:
+        await asyncio.Event().wait()
+
+
 class Stammering(LocalEngine):
     """Says everything to two workers at once, several times."""
 
@@ -159,11 +166,14 @@ async def test_a_worker_does_not_look_into_the_store_at_every_commit(tmp_path: P
     assert looks <= took / LOOKS_APART + 2
 
 
-async def test_a_worker_whose_engine_is_gone_looks_at_what_it_finds_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("engine", [Broken, Stuck])
+async def test_a_worker_whose_engine_is_gone_looks_at_what_it_finds_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: type[LocalEngine]
+) -> None:
     shop = Shop()
     await send(tmp_path / "a.db", NAMES)
     monkeypatch.setattr("perdure.workers.worker.OVERDUE_MS", 50)
-    async with working(tmp_path / "a.db", shop.agent, Broken()):
+    async with working(tmp_path / "a.db", shop.agent, engine()):
         await asyncio.wait_for(finished(tmp_path / "a.db", len(NAMES)), 30)
     assert set(shop.paid.values()) == {1}
 
