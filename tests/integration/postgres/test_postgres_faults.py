@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import psycopg
@@ -24,7 +24,7 @@ from perdure.core.errors import (
     UsageError,
 )
 from perdure.runtime.stores import store_at
-from perdure.store.base import Committed, Sent, SessionQuery
+from perdure.store.base import Committed, InboxMoved, Sent, SessionQuery
 from perdure.store.conformance.kit import LEASE, catalogue, content, create, fact, facts, row_of, runner, step, submission
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.address import parse
@@ -89,6 +89,51 @@ async def test_nobody_waits_for_a_session_that_somebody_else_has_locked_but_its_
             assert not any(task.done() for task in (*waiting, *sending))
         assert [(await task).version for task in waiting] == [2, 3, 4]  # type: ignore[union-attr]
         assert [(await task).row.arrival for task in sending] == [2, 3, 4]  # type: ignore[union-attr]
+
+
+@contextmanager
+def held_up(postgres: Server, schema: str) -> Iterator[Callable[[], bool]]:
+    """Nobody gets on in this schema meanwhile; whether somebody waits for that."""
+    with psycopg.connect(postgres.url) as holder:
+        holder.execute(f'LOCK TABLE "{schema}".sessions IN ACCESS EXCLUSIVE MODE'.encode())
+
+        def waited_for() -> bool:
+            locks = f"SELECT FROM pg_locks WHERE relation = '\"{schema}\".sessions'::regclass AND NOT granted"
+            return holder.execute(locks.encode()).fetchone() is not None
+
+        yield waited_for
+
+
+@pytest.mark.parametrize("first", ["the send", "the commit"])
+async def test_what_shares_a_statement_happens_in_the_order_in_which_it_was_put(postgres: Server, first: str) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store:
+        no, other = await create(store, "one"), await create(store, "two")
+        with held_up(postgres, schema) as waited_for:
+            before = asyncio.create_task(store.commit(step(other)))
+            while not waited_for():
+                await asyncio.sleep(0.001)
+            writes: list[Any] = [store.send(submission("one", "m2")), store.commit(step(no, inbox_head=1))]
+            tasks = [asyncio.ensure_future(write) for write in (writes if first == "the send" else writes[::-1])]
+            await asyncio.sleep(0)
+            assert not before.done()
+        answers = {type(answer) for answer in await asyncio.gather(before, *tasks)}
+        assert answers == ({Committed, Sent, InboxMoved} if first == "the send" else {Committed, Sent})
+
+
+@pytest.mark.parametrize("first", ["the send", "the commit"])
+async def test_what_waits_for_a_locked_session_is_not_overtaken_by_what_was_put_later(postgres: Server, first: str) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store:
+        no, other = await create(store, "one"), await create(store, "two")
+        with psycopg.connect(postgres.url) as holder:
+            holder.execute(f'SELECT FROM "{schema}".sessions WHERE no = {no} FOR UPDATE'.encode())
+            writes: list[Any] = [store.send(submission("one", "m2")), store.commit(step(no, inbox_head=1))]
+            tasks = [asyncio.ensure_future(write) for write in (writes if first == "the send" else writes[::-1])]
+            for version in range(1, 10):
+                assert await store.commit(step(other, version)) == Committed(version + 1, 0, 1)
+        answers = {type(answer) for answer in await asyncio.gather(*tasks)}
+        assert answers == ({Sent, InboxMoved} if first == "the send" else {Committed, Sent})
 
 
 async def test_a_session_that_stays_locked_is_an_error_in_the_end_and_nothing_was_written(postgres: Server) -> None:

@@ -3,7 +3,7 @@
 
 -- name: write
 -- Many commits and submissions, one answer each.
-SELECT * FROM perdure.write($1::perdure.commit[], $2::perdure.send[], $3::bigint, $4::boolean);
+SELECT * FROM perdure.write($1::perdure.commit[], $2::perdure.send[], $3::boolean[], $4::bigint, $5::boolean);
 
 -- name: commit_alone
 -- One commit in a transaction of its own.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ...core.errors import StoreCorrupt
 
-__all__ = ["BOOL", "BYTEA", "INT8", "INT8S", "TEXT", "TEXTS", "Shape", "array", "bind", "composite", "escape", "read", "unescape"]
+__all__ = ["BOOL", "BOOLS", "BYTEA", "INT8", "INT8S", "TEXT", "TEXTS", "Shape", "array", "bind", "composite", "escape", "read", "unescape"]
 
 _int8 = struct.Struct(">q")
 _count = struct.Struct(">i")
@@ -108,6 +108,7 @@ def bind(value: Any) -> bytes | None:
 
 TEXTS = array(TEXT)
 INT8S = array(INT8)
+BOOLS = array(BOOL)
 
 _READERS: dict[int, Callable[[bytes], Any]] = {
     INT8.oid: lambda raw: _int8.unpack(raw)[0],

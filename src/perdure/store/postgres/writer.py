@@ -21,6 +21,7 @@ from ..base import Commit, CommitAnswer, Committed, Send, SendAnswer, Sent
 from .answers import Answer, committed, sent
 from .database import FIRST_PAUSE, LONGEST_PAUSE, Database, unknown
 from .line import Failed, Line, Lost, translate
+from .wire import BOOLS
 
 __all__ = ["BATCH_LIMIT", "Writer"]
 
@@ -148,8 +149,6 @@ class Writer:
         """Write them in one statement, and note in each what to tell; those whose rows are locked go to ``_busy``."""
         if not jobs:
             return
-        # The order of the statement's two parameters, and of its answers.
-        jobs = [job for job in jobs if isinstance(job.what, Commit)] + [job for job in jobs if isinstance(job.what, Send)]
         try:
             answers = self._answers(jobs)
         except Lost as error:
@@ -174,6 +173,7 @@ class Writer:
         shapes = self._database.shapes
         commits = shapes.commits([job.written for job in jobs if isinstance(job.what, Commit)])
         sends = shapes.sends([job.written for job in jobs if isinstance(job.what, Send)])
+        order = BOOLS.encode([isinstance(job.what, Commit) for job in jobs])
         end = time.monotonic() + self._database.patience
         pause = FIRST_PAUSE
         again = any(job.again for job in jobs)
@@ -181,7 +181,7 @@ class Writer:
             try:
                 if self._line is None or self._line.closed:
                     self._line = self._database.connect()
-                return [Answer.of(row) for row in self._line.run("write", commits, sends, self._database.given(), again)]
+                return [Answer.of(row) for row in self._line.run("write", commits, sends, order, self._database.given(), again)]
             except Lost:
                 again = True
                 for job in jobs:

@@ -412,9 +412,10 @@ BEGIN
 END
 $$;
 
--- Many commits and submissions at once: one statement, one transaction, and one answer each, in their order. One alone has no savepoint.
--- After a `busy` one, the later ones of the same session are busy too, so that none overtakes another.
-CREATE FUNCTION perdure.write(commits perdure.commit[], sends perdure.send[], given bigint, again boolean)
+-- Many commits and submissions at once: one statement, one transaction, and one answer each, in the order in which they were put; for each
+-- place `commit_here` says whether it is a commit. One alone has no savepoint.
+-- After one that is to be tried again, the later ones of the same session are busy, so that none overtakes another.
+CREATE FUNCTION perdure.write(commits perdure.commit[], sends perdure.send[], commit_here boolean[], given bigint, again boolean)
 RETURNS TABLE (
     code text, no bigint, version bigint, fence bigint, inbox_head bigint, holder text, created boolean, pending bigint,
     submission_id text, arrival bigint, kind text, at bigint, not_before bigint, actor text, digest text, body bytea,
@@ -425,49 +426,54 @@ DECLARE
     m perdure.send;
     a perdure.answer;
     nothing perdure.answer;
-    alone boolean := cardinality(commits) + cardinality(sends) = 1;
+    is_commit boolean;
+    next_commit int := 0;
+    next_send int := 0;
+    alone boolean := cardinality(commit_here) = 1;
     busy_numbers bigint[] := '{}';
     busy_ids text[] := '{}';
     clock bigint := coalesce(given, perdure.now());
 BEGIN
-    FOREACH c IN ARRAY commits LOOP
+    FOREACH is_commit IN ARRAY commit_here LOOP
         a := nothing;
-        IF alone THEN
+        IF is_commit THEN
+            next_commit := next_commit + 1;
+            c := commits[next_commit];
+        ELSE
+            next_send := next_send + 1;
+            m := sends[next_send];
+        END IF;
+        IF alone AND is_commit THEN
             a := perdure.commit_one(c, clock, false, again);
-        ELSIF c.no = ANY (busy_numbers) THEN
-            a.code := 'busy';
-        ELSE
-            BEGIN
-                a := perdure.commit_one(c, clock, false, again);
-            EXCEPTION WHEN OTHERS THEN
-                a.code := 'error';
-                a.sqlstate := SQLSTATE;
-                a.message := SQLERRM;
-            END;
-        END IF;
-        IF a.code = 'busy' THEN
-            busy_numbers := busy_numbers || c.no;
-        END IF;
-        RETURN QUERY SELECT a.code, a.no, a.version, a.fence, a.inbox_head, a.holder, a.created, a.pending, (a.submission).*,
-            a.sqlstate, a.message, clock;
-    END LOOP;
-    FOREACH m IN ARRAY sends LOOP
-        a := nothing;
-        IF alone THEN
+        ELSIF alone THEN
             a := perdure.send_one(m, clock, false);
-        ELSIF m.session_id = ANY (busy_ids) THEN
+        ELSIF is_commit AND c.no = ANY (busy_numbers) THEN
+            a.code := 'busy';
+        ELSIF NOT is_commit AND (m.session_id = ANY (busy_ids) OR (busy_numbers <> '{}' AND EXISTS (
+            SELECT FROM perdure.sessions AS t WHERE t.session_id = m.session_id AND t.no = ANY (busy_numbers)
+        ))) THEN
             a.code := 'busy';
         ELSE
             BEGIN
-                a := perdure.send_one(m, clock, false);
+                IF is_commit THEN
+                    a := perdure.commit_one(c, clock, false, again);
+                ELSE
+                    a := perdure.send_one(m, clock, false);
+                END IF;
             EXCEPTION WHEN OTHERS THEN
+                a := nothing;
                 a.code := 'error';
                 a.sqlstate := SQLSTATE;
                 a.message := SQLERRM;
             END;
         END IF;
-        IF a.code = 'busy' THEN
-            busy_ids := busy_ids || m.session_id;
+        IF a.code = 'busy' OR a.sqlstate IN ('40001', '40P01', '55P03') THEN
+            IF is_commit THEN
+                busy_numbers := busy_numbers || c.no;
+            ELSE
+                busy_ids := busy_ids || m.session_id;
+                busy_numbers := busy_numbers || ARRAY (SELECT t.no FROM perdure.sessions AS t WHERE t.session_id = m.session_id);
+            END IF;
         END IF;
         RETURN QUERY SELECT a.code, a.no, a.version, a.fence, a.inbox_head, a.holder, a.created, a.pending, (a.submission).*,
             a.sqlstate, a.message, clock;
