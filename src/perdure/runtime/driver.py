@@ -20,6 +20,7 @@ from ..core.commands import Interrupt, PostMessage
 from ..core.entries import (
     DefinitionChange,
     ExtensionSet,
+    OperationStarted,
     RequestOpened,
     SessionChanged,
     SubmissionRefused,
@@ -276,12 +277,13 @@ class Driver:
             self._known.dirty = True
             self._wake.set()
         elif self.runtime.notice_delay:
-            asyncio.get_running_loop().call_later(self.runtime.notice_delay, self._look, self._known.head)
+            asyncio.get_running_loop().call_later(self.runtime.notice_delay, self._look, self._known.looks)
         else:
-            self._look(self._known.head)
+            self._look(self._known.looks)
 
-    def _look(self, head: Loaded | None) -> None:
-        if head is self._known.head:
+    def _look(self, looks: int) -> None:
+        # A commit or a read that began meanwhile tells what there was; one that was under way then may not.
+        if looks == self._known.looks:
             self._known.dirty = True
             self._wake.set()
 
@@ -316,8 +318,8 @@ class Driver:
             if not self._begun and not self._begin():
                 return "working"
         elif self._known.dirty:
-            await self._known.read_inbox()
             await self._check_hold()
+            await self._known.read_inbox()
         if self.held and self._work.transactions:
             return await self._transact(self._work.transactions.pop(0))
         if self.held and self._must_cancel():
@@ -468,7 +470,10 @@ class Driver:
             batch.apply(Parked(at=batch.now))
         kinds = batch.kinds
         ended = TurnEnded in kinds or TurnEnding in kinds
-        named = self._known.seen_head if (release or ended) and not flooded else None
+        # What was sent before a call ended is in the next request, whatever was known of it: looked for once, so that a flood delays none.
+        begins = (entry for entry in batch.entries if isinstance(entry, OperationStarted))
+        asks = OperationStarted in kinds and not self._moved and any(entry.request is not None for entry in begins)
+        named = self._known.seen_head if (release or ended or asks) and not flooded else None
         changed = claim is not None or release or ended or TurnStarted in kinds or SessionChanged in kinds
         pending = [row for row in self._known.rows if row.submission_id not in batch.consumed]
         status, wake_at = parked(batch.checkpoint, pending, batch.now) if release else ("running", None)
@@ -488,6 +493,7 @@ class Driver:
         if ended:
             await self._export_memory()
         self._unannounced = True
+        self._known.looks += 1
         answer = await self.store.commit(commit)
         self._unannounced &= isinstance(answer, Committed)
         match answer:
@@ -581,6 +587,7 @@ class Driver:
         now = max(self.clock.now(), self._known.head.now)
         commit = transaction.commit(self._known.head, self._known.checkpoint, holder=self.runtime.runner_id, now=now, made=made)
         self._unannounced = True
+        self._known.looks += 1
         try:
             answer = await self.store.commit(commit)
         except TransactionLost as error:

@@ -38,7 +38,7 @@ class Known:
     """A session's head, what waits in its inbox, the messages that models see and the effects that it had, as far as they were read.
 
     ``unstored`` gives content that is not committed yet, beside what is in ``fresh``. `sync` lets the context see what a commit is about to
-    hold; `committed` keeps that, `forget_draft` drops it.
+    hold; `committed` keeps that, `forget_draft` drops it. ``looks`` counts what was begun that tells what is in the inbox.
     """
 
     def __init__(self, store: Store, session_id: str, *, unstored: Callable[[], Iterable[StoredBlob]]) -> None:
@@ -49,6 +49,7 @@ class Known:
         self.rows: list[InboxRow] = []
         self.seen_head = 0
         self.dirty = True
+        self.looks = 0
         self.context = Context(self.blob, for_models=True)
         self.ledger = Ledger(store)
         self.fresh: dict[str, bytes] = {}
@@ -83,6 +84,7 @@ class Known:
         """Read what waits."""
         assert self.head is not None
         self.dirty = False
+        self.looks += 1
         self.rows = await self.store.inbox(self.head.row.no)
         self.seen_head = max([self.seen_head, *(row.arrival for row in self.rows)])
 

@@ -20,9 +20,11 @@ import pytest
 from perdure import Agent, FunctionModel, MessageAdded, ModelRequest, Reply, ToolCall, TurnEnded, TurnStarted, tool
 from perdure.store.base import Store
 from perdure.store.memory import MemoryStore
+from perdure.store.postgres import PostgresStore
 from perdure.store.sqlite import SQLiteStore
 from perdure.testing import VirtualClock, find_problems
 from perdure.testing.faults import Call, FaultStore
+from tests.postgres import server
 
 from .acting import Process, eventually
 
@@ -71,6 +73,10 @@ def chatter(asked: list[list[str]]) -> Agent:
 def connector(kind: str, path: Path, clock: VirtualClock) -> Callable[[], Store]:
     if kind == "sqlite":
         return lambda: SQLiteStore(path, clock=clock.now, poll=0.005)
+    if kind == "postgres":
+        here = server()
+        url = here.store(here.lent(path))
+        return lambda: PostgresStore(url, clock=clock.now, poll=0.005)
     memory = MemoryStore(clock.now, store_id="race")
     return memory.peer
 
@@ -200,6 +206,20 @@ async def test_at_whatever_point_it_comes_it_is_there_once_and_in_time(tmp_path:
     assert {"before commit", "after commit"} <= places
     # Both happen, or the points would not lie around the end of the turn.
     assert (joined > 3, own > 0) == ((True, True) if deliver == "steer" else (False, True))
+
+
+@pytest.mark.parametrize("origin", ["here", "elsewhere"])
+@pytest.mark.parametrize("place", ["before commit", "after commit", "before inbox", "after inbox", "before load", "after load"])
+async def test_at_the_places_where_it_can_be_missed_it_is_there_in_a_database_too(tmp_path: Path, place: str, origin: str) -> None:
+    for deliver in ("turn", "steer"):
+        for occurrence in (1, 2, 3):
+            race = Race(choose=lambda point: [], origin=origin)
+
+            def choose(point: int, race: Race = race, occurrence: int = occurrence, deliver: Any = deliver) -> list[Deliver]:
+                return [deliver] if race.passed[-1] == place and race.passed.count(place) == occurrence else []
+
+            race.choose = choose
+            await run("postgres", tmp_path / f"{deliver} {occurrence}.db", race)
 
 
 @pytest.mark.parametrize("origin", ["here", "elsewhere"])

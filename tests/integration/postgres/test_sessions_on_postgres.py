@@ -1,7 +1,7 @@
 """What sessions promise, they promise on PostgreSQL too: the tests of the catalogue, and of sessions that are stopped and taken up again.
 
-Those that look into a file stay where they are, and so do those that count on a file's speed: a steer or an interrupt that is sent in the
-moment in which a model answers is seen before that answer there, and not always here.
+Those that look into a file stay where they are, and so do those that interrupt a turn in the moment in which a model answers: it takes a
+round trip to read an interrupt, and an answer that is there first stands, as an effect that ended does anywhere. A steer is never late.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ async def test_a_message_that_comes_while_a_failed_driver_lets_go_of_an_idle_ses
         nonlocal noted
         if when == "after" or not isinstance(call.given, Commit | int):
             return
-        if isinstance(call.given, Commit) and call.given.inbox_head is not None:
+        if isinstance(call.given, Commit) and call.given.release:
             if noted == 3:
                 # The turn ended, and the session is still held; what would let it go fails.
                 raise StoreBroken("the disk is gone")

@@ -115,7 +115,7 @@ async def test_a_fault_store_remembers_the_commits_that_were_taken() -> None:
 
     async def gate(call: Call, when: str) -> None:
         nonlocal moved
-        if call.kind == "commit" and when == "before" and call.given.inbox_head is not None and not moved:
+        if call.kind == "commit" and when == "before" and call.given.release and not moved:
             # The end of the turn comes too late by one message, and is refused.
             moved = True
             await runtime.sessions.note("s", "look here", submission="m2")
