@@ -20,6 +20,7 @@ from ..core.commands import (
     Revive,
     RunCommand,
 )
+from ..core.entries import SubmissionRefused
 from ..core.errors import InvalidMessage, QueueFull, SessionArchived, StaleRequest, UsageError
 from ..core.reports import TimePassed
 from ..core.rules.requests import check_decision
@@ -29,6 +30,7 @@ from .batch import TRIES, Batch, receipt_row
 from .control import commit_by_sender, is_control, promote_steers, take_control
 from .halting import halted
 from .ledger import Ledger
+from .messages import read_entry
 from .names import check_id, conflict
 from .scope import Scope, missing, put_away
 
@@ -93,8 +95,11 @@ class Door(Scope):
         self._runtime.news.notice(session_id, sure=True)
         return Submission(id=answer.row.submission_id, arrival=answer.row.arrival, duplicate=answer.duplicate)
 
-    async def _control(self, session_id: str, command: Command) -> Submission:
-        """Apply a command at once where nobody holds the session, else leave it to the holder."""
+    async def _control(self, session_id: str, command: Command, *, late: StaleRequest | None = None) -> Submission:
+        """Apply a command at once where nobody holds the session, else leave it to the holder.
+
+        ``late`` is what is known to speak against an answer: it is refused with it, in the journal too.
+        """
         command = checked(command)
         for _ in range(TRIES):
             head = await self._head(session_id)
@@ -103,6 +108,8 @@ class Door(Scope):
             if earlier is not None:
                 if earlier.digest != commands.digest(command):
                     raise conflict(command)
+                if isinstance(command, Answer) and earlier.consumed_seq is not None:
+                    await self._check_taken(head, earlier.consumed_seq)
                 return Submission(id=earlier.submission_id, arrival=earlier.arrival, duplicate=True)
             if row.status == "archived" and not isinstance(command, ReportResult):
                 raise put_away(session_id)
@@ -110,24 +117,38 @@ class Door(Scope):
                 # A late result waits for the repair; nothing else is taken.
                 return await self._send(session_id, command)
             checkpoint = checkpoints.decode(row.checkpoint)
-            if isinstance(command, Answer):
+            if isinstance(command, Answer) and late is None:
                 _check_answer(checkpoint, command, now)
             waiting = await self._runtime.store.inbox(row.no)
             own_code = isinstance(command, RunCommand | CallTool)
             if own_code or row.holder is not None or row.status == "stuck" or any(map(is_control, waiting)):
                 try:
-                    return await self._send(session_id, command)
+                    sent = await self._send(session_id, command)
+                    if late is not None:
+                        raise late
+                    return sent
                 except SessionArchived:
                     if not isinstance(command, ReportResult):
                         raise
                     # It was put away meanwhile, and what a call came to is taken all the same: in the sender's own commit.
                     continue
-            if (applied := await self._apply(head, checkpoint, command, waiting, now)) is not None:
+            if (applied := await self._apply(head, checkpoint, command, waiting, now, late=late is not None)) is not None:
                 return applied
         return await self._send(session_id, command)
 
-    async def _apply(self, head: Loaded, checkpoint: Checkpoint, command: Command, waiting: list[InboxRow], now: int) -> Submission | None:
-        """The sender's own commit. None: somebody was faster. Raises the `Refused` of what the state says no to, and writes nothing."""
+    async def _check_taken(self, head: Loaded, seq: int) -> None:
+        """Raises `StaleRequest` if an answer that was sent before came too late."""
+        entry = await read_entry(self._runtime.store, head.row.no, seq)
+        if isinstance(entry, SubmissionRefused) and entry.failure.code == StaleRequest.code:
+            raise StaleRequest(entry.failure.message, hint="`perdure show` lists what was asked and answered")
+
+    async def _apply(
+        self, head: Loaded, checkpoint: Checkpoint, command: Command, waiting: list[InboxRow], now: int, *, late: bool = False
+    ) -> Submission | None:
+        """The sender's own commit. None: somebody was faster.
+
+        Raises the `Refused` of what the state says no to, and writes nothing but, where it comes too ``late``, that.
+        """
         command = msgspec.structs.replace(command, at=now)
         batch = Batch(head, checkpoint, now=now)
         ledger = Ledger(self._runtime.store, head.row.no)
@@ -136,11 +157,11 @@ class Door(Scope):
         # What ran out of time before was over when this came.
         batch.apply(TimePassed(at=now))
         await take_control(batch, ledger, waiting, command)
-        # What became of an effect is a fact, kept even where it comes too late; any other refused command leaves no trace.
+        # What became of an effect is a fact, kept even where it comes too late, and so is who decided second; any other leaves no trace.
         if (refusal := batch.refusals.get(command.submission)) is not None:
             if checkpoint.archived:
                 raise put_away(head.row.session_id)
-            if not isinstance(command, ReportResult | ReportOutcome):
+            if not (late or isinstance(command, ReportResult | ReportOutcome)):
                 raise refusal
         seq = batch.consumed[command.submission]
         arrival = head.row.inbox_head + 1
@@ -150,6 +171,8 @@ class Door(Scope):
         promote_steers(batch, waiting)
         answer = await commit_by_sender(self._runtime, batch, row, waiting)
         match answer:
+            case Committed() if late and refusal is not None:
+                raise refusal
             case Committed():
                 return Submission(id=command.submission, arrival=arrival, duplicate=False)
             case AlreadyThere():

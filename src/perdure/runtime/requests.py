@@ -12,7 +12,7 @@ from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Grant, Operation
 from ..core.commands import Answer, ReportResult, RevokeGrant
 from ..core.effects import tool_of
-from ..core.entries import AnswerRequested, OperationEnded, RequestOpened
+from ..core.entries import AnswerRequested, OperationEnded, RequestClosed, RequestOpened
 from ..core.errors import LimitExceeded, StaleRequest, UsageError
 from ..core.journal import open_entry
 from ..core.messages import Message, ToolCall
@@ -143,8 +143,9 @@ class Requests(Door, Arguments):
     ) -> Submission:
         """Close an open request, of the session or of an agent that it called. Durable when this returns; the first answer wins.
 
-        Raises `StaleRequest` where the stored state already says that the request is closed, and `SubmissionRejected` for a decision that
-        doesn't go with its kind: nothing is written then. A later loser is refused in the journal. Whether edited ``arguments`` fit the
+        Raises `StaleRequest` where the stored state already says that the request is closed: that is an entry too, `SubmissionRefused`, so
+        that the journal says who decided what, and who too late. Nothing is written about a request that nobody knows, or whose deadline
+        has passed, nor about a decision that doesn't go with its kind (`SubmissionRejected`). Whether edited ``arguments`` fit the
         tool is known only where the agent is: a handle with one checks them (`Session.answer`); else a call that can't take them ends with
         an error that the model reads, and nothing runs.
         """
@@ -172,12 +173,28 @@ class Requests(Door, Arguments):
         )
         try:
             return await self._control(session_id, command)
-        except StaleRequest:
-            asked = [item.session_id for item in await self.requests(session_id, children=True) if item.request_id == request_id]
-            if len(asked) != 1:
-                raise
+        except StaleRequest as stale:
+            late = stale
+        asked = [item.session_id for item in await self.requests(session_id, children=True) if item.request_id == request_id]
+        if len(asked) == 1 and asked[0] != session_id:
             # An agent that this session called asks it.
-            return await self._control(asked[0], command)
+            try:
+                return await self._control(asked[0], command)
+            except StaleRequest as stale:
+                late = stale
+        answered = await self._answered(session_id, request_id)
+        if not answered:
+            raise late
+        return await self._control(answered, command, late=late)
+
+    async def _answered(self, session_id: str, request_id: str) -> str:
+        """Whose request it is that was closed before: the session's, or that of an agent that it called. Empty if nobody knows it."""
+        head = await self._head(session_id)
+        for asked in (head, *await self._children(head)):
+            rows = await read_entries(self._runtime.store, asked.row.no, kinds=(RequestClosed.kind,), newest_first=True)
+            if any(isinstance(entry, RequestClosed) and entry.request_id == request_id for entry in map(open_entry, rows)):
+                return asked.row.session_id
+        return ""
 
     async def approve(self, session_id: str, request_id: str, arguments: dict[str, Any] | None = None, **options: Any) -> Submission:
         """Let a call run, with other arguments if they are given."""

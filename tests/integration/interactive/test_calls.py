@@ -387,3 +387,69 @@ async def test_a_call_of_a_tool_that_is_not_there_gets_an_error_result_and_the_o
         started = [entry.operation for entry in await process.sessions.entries("s") if isinstance(entry, OperationStarted)]
         assert started == ["t2.0.0", "t2.0.2", "t2.1.0"]
     assert ran == ["call-2"]
+
+
+async def decided(process: Any, session: str = "s") -> list[tuple[str, str]]:
+    """Who decided, and who did too late."""
+    entries = await process.sessions.entries(session, kinds=["request_closed", "submission_refused"])
+    return [(entry.kind, entry.actor) for entry in entries]
+
+
+async def test_of_two_who_decide_at_once_where_nobody_holds_the_session_the_first_wins_and_both_are_in_the_journal(place: Place) -> None:
+    agent = helper(["write"])
+    async with place.process() as process, place.process() as other:
+        await process.sessions.send("s", "go", submission="m-1", agent="helper")
+        await process.recover([agent])
+        [asked] = await process.sessions.requests("s")
+        answers = await asyncio.gather(
+            process.sessions.approve("s", asked.request_id, submission="yes", actor="ann"),
+            other.sessions.deny("s", asked.request_id, "no", submission="no", actor="bob"),
+            return_exceptions=True,
+        )
+        [lost] = [answer for answer in answers if isinstance(answer, BaseException)]
+        assert isinstance(lost, perdure.StaleRequest)
+        winner, loser = ("ann", "bob") if lost is answers[1] else ("bob", "ann")
+        assert await decided(process) == [("request_closed", winner), ("submission_refused", loser)]
+        [refused] = await process.sessions.entries("s", kinds=["submission_refused"])
+        assert isinstance(refused, perdure.SubmissionRefused)
+        row = await process.store.submission((await process.row()).no, refused.submission)
+        assert row is not None
+        assert (refused.failure.code, refused.digest) == ("stale_request", row.digest)
+        # Sending it again is sending it once, and says the same.
+        before = await process.everything()
+        again = process.sessions.deny if loser == "bob" else process.sessions.approve
+        said = {"reason": "no"} if loser == "bob" else {}
+        with pytest.raises(perdure.StaleRequest):
+            await again("s", asked.request_id, submission=refused.submission, actor=loser, **said)
+        # A request that nobody knows leaves nothing.
+        with pytest.raises(perdure.StaleRequest):
+            await process.sessions.approve("s", "0123456789abcdef", actor="eve")
+        assert await process.everything() == before
+        await process.recover([agent])
+        assert (await process.sessions.checkpoint("s")).turn is None
+        assert await find_problems(process.store, "s") == []
+
+
+async def test_who_decides_too_late_while_somebody_works_on_the_session_is_refused_in_the_journal_as_well(place: Place) -> None:
+    go_on = asyncio.Event()
+
+    @tool(effect="external")
+    async def pay() -> str:
+        """Pay."""
+        await go_on.wait()
+        return "paid"
+
+    model, _ = counting(Reply(tool_calls=(ToolCall("pay", {}, "call-1"),)), Reply("done"))
+    agent = Agent("helper", model=model, tools=[pay], approve=["pay"])
+    async with place.process() as process, place.process() as other, process.session("s", agent) as handle:
+        await handle.send("go", submission="m-1")
+        request = (await until(handle, ApprovalRequested, after=0))[-1]
+        await handle.approve(request.request_id, actor="ann")
+        await until(handle, OperationStarted, after=request.seq)
+        with pytest.raises(perdure.StaleRequest):
+            await other.sessions.deny("s", request.request_id, "no", actor="bob")
+        await until(handle, perdure.SubmissionRefused, after=0)
+        go_on.set()
+        await until(handle, after=0)
+        assert await decided(process) == [("request_closed", "ann"), ("submission_refused", "bob")]
+        assert await find_problems(process.store, "s") == []
