@@ -44,7 +44,7 @@ async def looked_at(directory: Path) -> tuple[bool, set[str]]:
     return there, files
 
 
-@pytest.mark.spec("D-040", "D-041", "D-043")
+@pytest.mark.spec("D-041", "D-043", "B-B-113")
 @pytest.mark.parametrize("point", [pytest.param(point, marks=pytest.mark.long) if point in SELDOM else point for point in POINTS])
 def test_killed_at_any_point_of_an_ingestion(point: str, tmp_path: Path) -> None:
     # when the process dies there

@@ -431,13 +431,20 @@ async def test_a_definition_that_lost_an_open_call_is_refused_and_touches_nothin
         assert (await runtime.sessions.info("s")).status == "idle"
 
 
+async def listen(handle: perdure.Session, heard: list[Any]) -> None:
+    async for event in handle.events():
+        heard.append(event)
+        if isinstance(event, perdure.NoteAdded):
+            return
+
+
 class Deaf:
     """A model that doesn't let go when it is cancelled."""
 
     name = group = "deaf"
 
     def __init__(self) -> None:
-        self.asked, self.free = asyncio.Event(), asyncio.Event()
+        self.asked, self.free, self.done = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
         self.asked.set()
@@ -446,9 +453,14 @@ class Deaf:
                 await self.free.wait()
             except asyncio.CancelledError:
                 continue
-        yield perdure.ModelOutput(parts=(Text("too late"),))
+        try:
+            yield perdure.TextDelta(text="too late")
+            yield perdure.ModelOutput(parts=(Text("too late"),))
+        finally:
+            self.done.set()
 
 
+@pytest.mark.spec("S2-083")
 async def test_a_model_that_does_not_let_go_is_left_behind_and_the_session_goes_on(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -461,5 +473,17 @@ async def test_a_model_that_does_not_let_go_is_left_behind_and_the_session_goes_
         assert (await asyncio.wait_for(turn, 5)).status == "aborted"
         assert (await asyncio.wait_for(runtime.run(plain(), "again", session="s"), 5)).output == "hi"
         await sound(runtime, "s")
+        # What it says then is heard by nobody, and counts for nothing.
+        before = await runtime.sessions.entries("s")
+        async with runtime.session("s") as handle:
+            heard: list[Any] = []
+            listening = asyncio.create_task(listen(handle, heard))
+            deaf.free.set()
+            await asyncio.wait_for(deaf.done.wait(), 5)
+            await asyncio.sleep(0)
+            await runtime.sessions.note("s", "the end")
+            await asyncio.wait_for(listening, 5)
+        assert "too late" not in repr(heard)
+        assert [entry.kind for entry in (await runtime.sessions.entries("s"))[len(before) :]] == ["note_added"]
     finally:
         deaf.free.set()

@@ -103,7 +103,7 @@ def test_an_empty_ledger_adds_up_to_exact_zeros() -> None:
     assert (spending.cache_read_tokens, spending.cache_write_tokens, spending.reasoning_tokens) == (0, 0, 0)
 
 
-@pytest.mark.spec("S0-266")
+@pytest.mark.spec("S0-266", "S2-059")
 def test_numbers_too_large_to_add_up_are_unknown_and_never_break_a_checkpoint() -> None:
     s = story.model()
     huge = Usage(input_tokens=MAX_INTEGER - 1, output_tokens=1)
