@@ -125,8 +125,9 @@ def prompt(text: str) -> bool:
     return bool(re.search(r"^>$", text, re.M)) and "/help" in text and "Ctrl-C interrupts" not in text
 
 
-def test_an_answer_streams_in_above_the_line_that_is_typed(perdure: Program, chat: Chat, slow: str) -> None:
-    screen = chat(slow, "--session", "s")
+@pytest.mark.parametrize("term", ["xterm", "screen-256color", "tmux-256color"])
+def test_an_answer_streams_in_above_the_line_that_is_typed(perdure: Program, chat: Chat, slow: str, term: str) -> None:
+    screen = chat(slow, "--session", "s", TERM=term)
     screen.until(prompt)
     screen.type("which one?")
     seen = screen.until(lambda text: "the first line" in text and "the sec" in text)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from perdure.cli import main
+
 from .conftest import PATIENCE, Program
 
 ROOT = Path(__file__).parents[3]
@@ -146,15 +148,21 @@ def test_the_commands_of_a_document_work_in_a_fresh_directory_one_after_the_othe
     assert all(info["status"] == "idle" for info in perdure.json("sessions"))
 
 
-def test_every_command_and_option_is_in_the_manual(perdure: Program) -> None:
+def test_every_command_and_option_is_in_the_manual(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     manual = (ROOT / "docs" / "cli.md").read_text()
-    names = re.findall(r"^    ([a-z-]+)(?: |$)", perdure("--help"), re.MULTILINE)
+
+    def printed(*words: str) -> str:
+        assert main([*words, "--help"]) == 0
+        return capsys.readouterr().out
+
+    names = re.findall(r"^    ([a-z-]+)(?: |$)", printed(), re.MULTILINE)
     assert {"revoke", "uncertain", "restore-backup"} <= {*names}
     for name in names:
         assert re.search(rf"`{name}\b", manual), name
         if name == "demo":
             continue
-        for option in set(re.findall(r"--[a-z-]+", perdure(name, "--help"))) - {"--help", "--db", "--json", "--actor"}:
+        for option in set(re.findall(r"--[a-z-]+", printed(name))) - {"--help", "--db", "--json", "--actor"}:
             assert f"`{option}" in manual or f" {option}" in manual, f"{name} {option}"
 
 

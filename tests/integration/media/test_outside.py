@@ -19,7 +19,9 @@ from perdure import (
     FunctionModel,
     ModelRequest,
     Reply,
+    SessionArchived,
     SessionHalted,
+    SessionNotFound,
     StoreCorrupt,
     SubmissionConflict,
     Uri,
@@ -249,6 +251,20 @@ async def test_a_conflict_is_decided_before_any_byte_is_put(place: OutsidePlace)
         with pytest.raises(SubmissionConflict):
             await process.sessions.send("s", TWO, submission="k")
         assert puts == [ONE.blob.digest]
+
+
+@pytest.mark.spec("B-B-122")
+async def test_an_archived_session_takes_no_content_and_keeps_no_file_of_it(place: OutsidePlace) -> None:
+    async with place.process() as process:
+        await process.run(looking([]), "hello", session="s", submission="k")
+        await process.sessions.archive("s")
+        before = await process.everything()
+        for attempt in (process.sessions.send("s", ONE), process.sessions.attach("s", TWO), process.run(looking([]), ONE, session="s")):
+            with pytest.raises(SessionArchived) as told:
+                await attempt
+            assert isinstance(told.value, SessionNotFound)
+        assert await process.everything() == before
+        assert place.files() == set()
 
 
 @pytest.mark.spec("D-044", "B-B-124")
