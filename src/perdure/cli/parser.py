@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+import shutil
+import textwrap
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .person import me
@@ -25,17 +27,19 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The command and its options; ``handler`` is the module and function that carry it out. Raises `SystemExit`."""
     parser = argparse.ArgumentParser(
         prog="perdure",
-        description="Run LLM agents that survive being killed, and look after their sessions.",
+        usage="perdure [-h] [--version] COMMAND …",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     parser.add_argument("--db", metavar="URL", default=os.environ.get("PERDURE_DB") or "agents.db", help=argparse.SUPPRESS)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS)
+    sections: dict[str, list[tuple[str, str]]] = {}
 
     def command(name: str, handler: str, what: str, *, store: bool = True, json: bool = False) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = commands.add_parser(name, help=what, description=what, allow_abbrev=False)
+        made: argparse.ArgumentParser = commands.add_parser(name, description=what, allow_abbrev=False)
+        sections[[*sections][-1]].append((name, what.partition(". ")[0].rstrip(".")))
         made.set_defaults(handler=handler)
         if store:
             made.add_argument(
@@ -48,31 +52,35 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             made.add_argument("--json", action="store_true", help="print JSON instead of text")
         return made
 
-    _running(command)
-    _looking(command)
-    _deciding(command)
-    _keeping(command)
-    _describing(command)
-    _transcripts(command)
-    _outside(command)
-    verify = command("verify", "verify:run", "Check that what is stored is what was written.", json=True)
-    verify.add_argument("session", nargs="?", metavar="SESSION", type=_named, help="only this one")
-    verify.add_argument("--head", action="store_true", help="print the value to keep elsewhere, to notice later what was cut off")
-    verify.add_argument("--expect", metavar="HEAD", help="a value that --head printed for this session before")
-    _again(command)
-    demo = command("demo", "demo:run", "See an agent being killed a dozen times, and losing nothing.", store=False)
-    demo.add_argument("rest", nargs=argparse.REMAINDER, metavar="…", help="see perdure demo --help")
+    for title, make in _SECTIONS.items():
+        sections[title] = []
+        make(command)
+    parser.description = _listed(sections)
     if list(argv[:1]) == ["demo"]:
         # The demonstration reads its own options.
         return argparse.Namespace(handler="demo:run", rest=list(argv[1:]))
     return _in_any_order(parser, commands.choices, list(argv))
 
 
+def _listed(sections: dict[str, list[tuple[str, str]]]) -> str:
+    lines = ["Run LLM agents that survive being killed, and look after their sessions."]
+    width, indent = shutil.get_terminal_size().columns - 2, " " * 20
+    for title, commands in sections.items():
+        lines += ["", f"{title}:"]
+        lines += [textwrap.fill(f"    {name:16}{what}", width, subsequent_indent=indent, break_on_hyphens=False) for name, what in commands]
+    return "\n".join(lines)
+
+
 def _in_any_order(parser: argparse.ArgumentParser, known: Any, argv: list[str]) -> argparse.Namespace:
     """Parse a command whose options stand before, between or behind its words, as people write them."""
     place = 2 if argv[:1] == ["--db"] else 1 if argv and argv[0].startswith("--db=") else 0
-    if len(argv) <= place or argv[place] not in known:
+    if len(argv) <= place or argv[place].startswith("-"):
         return parser.parse_args(argv)
+    if argv[place] not in known:
+        from difflib import get_close_matches
+
+        meant = "".join(f"; did you mean {name}?" for name in get_close_matches(argv[place], known, 1))
+        parser.error(f"there is no command {argv[place]!r}{meant or '; see perdure --help'}")
     before = parser.parse_args([*argv[:place], "verify"])
     begun = argparse.Namespace(command=argv[place], db=before.db)
     parsed: argparse.Namespace = known[argv[place]].parse_intermixed_args(argv[place + 1 :], begun)
@@ -174,14 +182,19 @@ def _keeping(command: Any) -> None:
     export.add_argument("session", metavar="SESSION", type=_named)
     export.add_argument("--tree", action="store_true", help="all sessions of its tree")
     export.add_argument("--output", "-o", metavar="FILE", help="the file; standard output without it")
-    budget = command(
-        "budget", "budget:run", "What all sessions of an owner may use together: show it, set it, put more into it.", json=True
-    )
-    budget.add_argument("action", nargs="?", choices=("show", "set", "add", "remove"), default="show", metavar="show|set|add|remove")
-    budget.add_argument("owner", nargs="?", metavar="OWNER")
-    budget.add_argument(
-        "limits", nargs="*", metavar="NAME=VALUE", help="cost=50 (dollars), tokens=1000000, model_calls, tool_calls, steps, seconds"
-    )
+    taken = "Take in what export wrote, or a conversation that another system kept; verified, whole or not at all."
+    imported = command("import", "keeping:import_", taken, json=True)
+    imported.add_argument("file", metavar="FILE", help="- reads standard input")
+    imported.add_argument("--session", metavar="ID", type=_named, help="under this id instead; its hash chain becomes another one")
+    kept = "the file is a JSON list of messages as this API takes it, and becomes the session --session"
+    imported.add_argument("--from", dest="source", choices=("openai", "anthropic"), help=kept)
+    imported.add_argument("--agent", metavar="NAME", help="--from: the agent that is to go on with it (the first one that does)")
+    imported.add_argument("--owner", metavar="WHO", help="--from: whom it belongs to")
+    imported.add_argument("--title", metavar="TEXT", help="--from: its title (how it begins)")
+    imported.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="--from: a label; may be repeated")
+
+
+def _operating(command: Any) -> None:
     worker = command("worker", "worker:worker", "Take up sessions of these agents, here and now, until SIGTERM.")
     worker.add_argument(
         "--agents", nargs="+", action="extend", required=True, metavar="WHERE", help="module, module:agent or module:registry"
@@ -195,6 +208,21 @@ def _keeping(command: Any) -> None:
     )
     worker.add_argument("--listen", metavar="HOST:PORT", help="serve /healthz, /readyz and /metrics there")
     command("workers", "worker:workers", "Who works on what, and which sessions wait for an agent that nobody has.", json=True)
+    budget = command(
+        "budget", "budget:run", "What all sessions of an owner may use together: show it, set it, put more into it.", json=True
+    )
+    budget.add_argument("action", nargs="?", choices=("show", "set", "add", "remove"), default="show", metavar="show|set|add|remove")
+    budget.add_argument("owner", nargs="?", metavar="OWNER")
+    budget.add_argument(
+        "limits", nargs="*", metavar="NAME=VALUE", help="cost=50 (dollars), tokens=1000000, model_calls, tool_calls, steps, seconds"
+    )
+
+
+def _storing(command: Any) -> None:
+    verify = command("verify", "verify:run", "Check that what is stored is what was written.", json=True)
+    verify.add_argument("session", nargs="?", metavar="SESSION", type=_named, help="only this one")
+    verify.add_argument("--head", action="store_true", help="print the value to keep elsewhere, to notice later what was cut off")
+    verify.add_argument("--expect", metavar="HEAD", help="a value that --head printed for this session before")
     backup = command("backup", "upkeep:backup", "Copy the store into a new file while it is in use, and verify the copy.", json=True)
     backup.add_argument("file", metavar="FILE")
     restored = "Make the store (--db, which must not exist) from what backup wrote."
@@ -206,16 +234,6 @@ def _keeping(command: Any) -> None:
     vacuum.add_argument("--yes", action="store_true", help="don't ask")
     sweep = command("sweep", "upkeep:sweep", "Remove files of a blobs directory that nothing refers to.", json=True)
     sweep.add_argument("--older-than", metavar="AGE", help="only what was stored so long ago: 12h, 90d (1h)")
-    taken = "Take in what export wrote, or a conversation that another system kept; verified, whole or not at all."
-    imported = command("import", "keeping:import_", taken, json=True)
-    imported.add_argument("file", metavar="FILE", help="- reads standard input")
-    imported.add_argument("--session", metavar="ID", type=_named, help="under this id instead; its hash chain becomes another one")
-    kept = "the file is a JSON list of messages as this API takes it, and becomes the session --session"
-    imported.add_argument("--from", dest="source", choices=("openai", "anthropic"), help=kept)
-    imported.add_argument("--agent", metavar="NAME", help="--from: the agent that is to go on with it (the first one that does)")
-    imported.add_argument("--owner", metavar="WHO", help="--from: whom it belongs to")
-    imported.add_argument("--title", metavar="TEXT", help="--from: its title (how it begins)")
-    imported.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="--from: a label; may be repeated")
 
 
 def _tools(made: Any) -> None:
@@ -467,3 +485,23 @@ class _Version(argparse.Action):
 
         print(f"perdure {__version__}")
         parser.exit()
+
+
+def _showing(command: Any) -> None:
+    demo = command("demo", "demo:run", "See an agent being killed a dozen times, and losing nothing.", store=False)
+    demo.add_argument("rest", nargs=argparse.REMAINDER, metavar="…", help="see perdure demo --help")
+
+
+_SECTIONS: dict[str, Callable[[Any], None]] = {
+    "run agents": _running,
+    "see what they do": _looking,
+    "decide, steer and tell": _deciding,
+    "edit, branch and remove what was said": _transcripts,
+    "say what a session is, and may": _describing,
+    "keep sessions": _keeping,
+    "calls and results from outside": _outside,
+    "before a deploy, after an incident": _again,
+    "many processes, budgets": _operating,
+    "the store": _storing,
+    "see it work": _showing,
+}

@@ -146,6 +146,13 @@ def test_help_and_version_are_there(perdure: Program) -> None:
     assert "exit codes" in told
 
 
+def test_a_mistyped_command_is_told_which_one_may_have_been_meant(perdure: Program) -> None:
+    perdure("aprove", "s", code=2)
+    assert "did you mean approve?" in perdure.errors
+    perdure("frobnicate", code=2)
+    assert "see perdure --help" in perdure.errors
+
+
 def test_options_may_stand_anywhere_between_the_words_of_a_command(perdure: Program) -> None:
     assert perdure("--db", "other.db", "run", SHOP, "--session", "s", "hello") == "done: hello\n"
     assert perdure("note", "--actor", "ben", "s", "--db", "other.db", "by the way").startswith("✓")
