@@ -34,7 +34,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     parser.add_argument("--db", metavar="URL", default=os.environ.get("PERDURE_DB") or "agents.db", help=argparse.SUPPRESS)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS)
+    commands = parser.add_subparsers(prog="perdure", dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS)
     sections: dict[str, list[tuple[str, str]]] = {}
 
     def command(name: str, handler: str, what: str, *, store: bool = True, json: bool = False) -> argparse.ArgumentParser:
