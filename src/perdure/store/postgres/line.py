@@ -199,7 +199,7 @@ def translate(error: Failed, doing: str) -> PerdureError:
         case "25006" | "42501":
             return StoreReadOnly(text, hint="connect to the primary, as a role that may write")
         case "42P01" | "42703" | "42704" | "42883" | "3F000" | "42804" | "42846":
-            return FormatUnknown(text, hint="the schema is not what perdure made; restore it from a backup")
+            return FormatUnknown(text, hint="the schema was renewed by a newer perdure, or is not what perdure made")
         case "22021" | "22P05":
             return UsageError(text, hint="the text holds what the database can't keep; its encoding must be UTF8")
         case "57014":

@@ -19,7 +19,10 @@ FORMAT = 1
 
 
 class Version(NamedTuple):
-    """What makes a store of format ``number - 1`` one of ``number``: the files of that number, in the order of their names."""
+    """What makes a store of format ``number - 1`` one of ``number``: the files of that number, in the order of their names.
+
+    A function whose calls an older process must not make any more gets another name, so that the server refuses them.
+    """
 
     number: int
     statements: str

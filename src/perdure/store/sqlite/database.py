@@ -25,7 +25,7 @@ from ...core.errors import (
 )
 from . import rows
 from .locks import LifeLocks, Turnstile
-from .sql import QUERIES, SCHEMA
+from .sql import QUERIES, RENEWALS, SCHEMA
 
 __all__ = ["APPLICATION_ID", "FORMAT", "Database", "translate"]
 
@@ -33,7 +33,7 @@ APPLICATION_ID = 0x70647572
 """``pdur``: what tells our files from other SQLite databases."""
 
 FORMAT = 1
-"""The layout in schema.sql; a file with a higher number is refused."""
+"""The layout in schema.sql. A file with a higher number is refused, one with a lower one is renewed by the first that may write to it."""
 
 PAGE_SIZE = 2048
 
@@ -85,6 +85,7 @@ class Database:
                 self._recognise()
             self._not_inherited()
             connection = self._connect_writer()
+            self._renew(connection)
             self._read_meta(connection)
         except apsw.Error as error:
             self.close()
@@ -166,9 +167,35 @@ class Database:
         application, version = self._marks()
         if application != APPLICATION_ID:
             raise FormatUnknown(f"{str(self.path)!r} is not a perdure store", hint="it was left as it is; choose another path")
-        if version != FORMAT:
+        self._known(version)
+
+    def _known(self, version: int) -> None:
+        if not 1 <= version <= FORMAT:
             raise FormatUnknown(
                 f"{str(self.path)!r} has format {version}; this version knows {FORMAT}", hint="it was left as it is; use a newer perdure"
+            )
+
+    def _renew(self, connection: apsw.Connection) -> None:
+        """Bring the file to this format, or find that somebody else just did; all of it or nothing."""
+        if connection.pragma("user_version") == FORMAT:
+            return
+        if self.turnstile is None or self.read_only:
+            raise StoreReadOnly(
+                f"{str(self.path)!r} has an older format, which must be renewed first", hint="open it once where it can be written"
+            )
+        with self.turnstile, connection:
+            version = connection.pragma("user_version")
+            self._known(version)
+            for number in range(version + 1, FORMAT + 1):
+                connection.execute(RENEWALS[number])
+            connection.pragma("user_version", FORMAT)
+
+    def check_format(self, connection: apsw.Connection) -> None:
+        """In a transaction that writes: raises `FormatUnknown` if a newer version renewed the file while this process had it open."""
+        if (version := connection.pragma("user_version")) != FORMAT:
+            raise FormatUnknown(
+                f"{str(self.path)!r} was renewed to format {version} by a newer perdure; this process knows {FORMAT}",
+                hint="nothing was written; end the processes of the older version, and let newer ones go on",
             )
 
     def _marks(self) -> tuple[int, int]:

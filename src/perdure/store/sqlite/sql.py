@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-__all__ = ["QUERIES", "SCHEMA", "parse"]
+__all__ = ["QUERIES", "RENEWALS", "SCHEMA", "parse"]
 
 
 def parse(text: str) -> dict[str, str]:
@@ -21,3 +21,6 @@ def parse(text: str) -> dict[str, str]:
 
 QUERIES = parse((files(__package__) / "queries.sql").read_text("utf-8"))
 SCHEMA = (files(__package__) / "schema.sql").read_text("utf-8")
+
+RENEWALS: dict[int, str] = {}
+"""What makes a file of format ``number - 1`` one of ``number``; `SCHEMA` makes the last. Format 1 is the first."""

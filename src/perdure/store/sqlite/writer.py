@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from ...core.errors import PerdureError, StoreBroken, StoreCorrupt
+from ...core.errors import FormatUnknown, PerdureError, StoreBroken, StoreCorrupt
 from .database import Database, translate
 from .writes import CallerFailed, Transaction, Write
 
@@ -226,6 +226,13 @@ class Writer:
         except apsw.Error as error:
             for job in jobs:
                 job.error = translate(error, "beginning a write")
+            return
+        try:
+            self._database.check_format(tx.connection)
+        except FormatUnknown as error:
+            self._abandon()
+            for job in jobs:
+                job.error = error
             return
         for job in jobs:
             self._member(job)
