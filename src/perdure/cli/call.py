@@ -72,8 +72,13 @@ async def _followed(
     def calling() -> Awaitable[ToolOutcome]:
         return runtime.sessions.call_tool(session_id, follower.agent, arguments.tool, given, submission=submission, actor=arguments.actor)
 
-    if await runtime.sessions.result(session_id, submission) is not None:
+    head = await runtime.store.load(session_id)
+    row = None if head is None else await runtime.store.submission(head.row.no, submission)
+    if row is not None and row.settled_seq is not None:
         follower.screen.note(("it ended before; nothing ran now", "dim"))
+        return await calling()
+    if row is None and head is not None and head.row.status != "idle":
+        # It is refused, and what the session asks has nothing to do with this call.
         return await calling()
     async with follower:
         follower.own.add(submission)

@@ -93,7 +93,7 @@ def usable(name: str | None) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise UsageError(f"{name!r} can't be used: {error.strerror}", hint="name a file that can") from error
+        raise UsageError(f"{name!r} can't be used: {error.strerror}", hint="name another") from error
 
 
 def export(arguments: argparse.Namespace) -> int:

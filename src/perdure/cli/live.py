@@ -246,7 +246,8 @@ class Progress:
             case RouteSelected():
                 self._note((f"  the model is {event.route} from now on{_by(event.actor)}", "dim"))
             case NoteAdded():
-                self._note((f"  told the model: {short(event.text, 200)}", "dim"))
+                told = f"told the model: {short(event.text, 200)}" if event.text else "the model is told of it with its next call"
+                self._note((f"  {told}", "dim"))
             case DefinitionChange():
                 told = f"under a changed definition: {'; '.join(event.difference)}" if event.difference else f"as {event.agent}"
                 self._note((f"  goes on {told}", "yellow"))

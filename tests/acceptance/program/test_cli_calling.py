@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 
 from .conftest import Program
 from .test_cli_looking import GUARDED
@@ -18,12 +19,13 @@ def test_a_tool_is_called_from_outside_once_and_a_person_is_asked(perdure: Progr
     assert "perdure approve s" in perdure("why", "s")
     perdure("approve", "s")
     assert perdure(*call) == "✓ refunded 5\n"
-    assert "refund" in perdure.errors
+    told = perdure.errors
+    assert "✓ refund" in told
     # Once more is the stored outcome.
     outcome = perdure.json(*call)
     assert (outcome["status"], outcome["result"], outcome["submission"]) == ("succeeded", "refunded 5", "desk-1")
     assert perdure.lines("ledger") == ["A-1 5"]
-    assert "told" not in perdure("run", SHOP, "hello", "--session", "s")
+    assert "the model is told of it with its next call" in told
     assert perdure("verify").endswith("nothing is wrong\n")
 
 
@@ -45,9 +47,24 @@ def test_a_call_that_can_not_be_made_says_why_and_what_to_do(perdure: Program) -
     assert "a turn runs" in perdure.errors
     perdure.go()
     perdure.end(running)
+    # Another call waits for a person: what is asked there is nothing of this one.
+    perdure("call", SHOP, "s", "refund", '{"order": "A-1", "cents": 5}', "--no-wait", code=6)
+    perdure("call", SHOP, "s", "nasty", code=3)
+    assert "a turn runs" in perdure.errors
+    assert "perdure approve" not in perdure.errors
     perdure("archive", "s")
     perdure("call", SHOP, "s", "nasty", code=3)
     assert "perdure revive s" in perdure.errors
+
+
+def test_a_call_is_interrupted_as_a_turn_is(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    calling = perdure.start("call", SHOP, "s", "transfer")
+    perdure.until(lambda: perdure.lines("ledger"))
+    calling.send_signal(signal.SIGINT)
+    perdure.end(calling, code=130)
+    assert "`perdure uncertain s` lists it" in perdure.errors
+    assert perdure.json("describe", "s")["status"] == "idle"
 
 
 def test_a_result_is_handed_in_by_its_token(perdure: Program) -> None:

@@ -184,6 +184,17 @@ def test_a_narrow_screen_shows_everything_within_its_width(perdure: Program, ter
         assert "parcel" in shown
 
 
+def test_a_tool_that_is_called_from_outside_is_approved_where_one_calls_it(perdure: Program, terminal: type[Terminal]) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    screen = terminal("call", SHOP, "s", "refund", '{"order": "A-1", "cents": 5}')
+    screen.see("a[b]ort > ")
+    screen.type("a")
+    screen.see("no model calls")
+    screen.see("refunded 5")
+    assert screen.end()[1] == 0
+    assert perdure.lines("ledger") == ["A-1 5"]
+
+
 def test_a_dumb_terminal_shows_the_answer_once(perdure: Program, terminal: type[Terminal]) -> None:
     shown, code = terminal("run", SHOP, "hello", TERM="dumb").end()
     assert code == 0
