@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,12 +17,16 @@ from ..runtime.runtime import Runtime
 
 __all__ = ["Probes"]
 
+_T = TypeVar("_T")
+
 ANSWER_SECONDS = 5.0
 """How long the event loop may take to answer before the process counts as stuck."""
 
 
 class Probes:
     """Serves ``/healthz`` (200 while the event loop answers), ``/readyz`` (200 while it can take up sessions, else 503) and ``/metrics``.
+
+    ``/healthz`` asks nothing of the store: a process that is started anew while a database is down is no better off.
 
     Use it with ``async with`` inside the runtime's. ``metrics`` is a `Metrics`, or nothing is served there. ``port`` 0 takes a free one;
     `address` says which. It has no authentication: bind it where only those may ask who may know. Raises `UsageError` if the port is taken.
@@ -45,11 +49,17 @@ class Probes:
     async def __aenter__(self) -> Probes:
         loop = asyncio.get_running_loop()
 
+        def ask(question: Coroutine[Any, Any, _T]) -> _T:
+            return asyncio.run_coroutine_threadsafe(question, loop).result(ANSWER_SECONDS)
+
+        def live() -> None:
+            ask(asyncio.sleep(0))
+
         def health() -> Health:
-            return asyncio.run_coroutine_threadsafe(check_health(self._runtime), loop).result(ANSWER_SECONDS)
+            return ask(check_health(self._runtime))
 
         try:
-            self._server = ThreadingHTTPServer(self._place, _handler(health, self._metrics))
+            self._server = ThreadingHTTPServer(self._place, _handler(live, health, self._metrics))
         except OSError as error:
             raise UsageError(f"nothing can be served at {self._place[0]}:{self._place[1]}: {error.strerror}") from error
         self._server.daemon_threads = True
@@ -63,18 +73,19 @@ class Probes:
             server.server_close()
 
 
-def _handler(health: Callable[[], Health], metrics: Any) -> type[BaseHTTPRequestHandler]:
+def _handler(live: Callable[[], None], health: Callable[[], Health], metrics: Any) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             match self.path.partition("?")[0]:
                 case "/healthz" | "/readyz" as path:
                     try:
-                        found = health()
+                        live()
+                        found = health() if path == "/readyz" else None
                     except TimeoutError:
                         self._say(503, b'{"problem":"the event loop does not answer"}', "application/json")
                         return
-                    fine = found.ready or path == "/healthz"
-                    self._say(200 if fine else 503, msgspec.json.encode(found), "application/json")
+                    fine = found is None or found.ready
+                    self._say(200 if fine else 503, msgspec.json.encode(found or {"alive": True}), "application/json")
                 case "/metrics" if metrics is not None:
                     from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 

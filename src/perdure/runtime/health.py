@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from .runtime import Runtime
 
 __all__ = ["Health", "check_health"]
+
+STORE_SECONDS = 2.0
+"""How long the store may take to answer: less than whoever asks a probe waits."""
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,10 +41,12 @@ async def check_health(runtime: Runtime) -> Health:
         return Health(ready=False, problem="the runtime is closed", working=working, capacity=runtime.capacity)
     began = time.perf_counter()
     try:
-        runners = await runtime.store.runners()
-        now = await runtime.store.now()
-    except StoreError as error:
-        return Health(ready=False, problem=f"the store doesn't answer: {error}", working=working, capacity=runtime.capacity)
+        async with asyncio.timeout(STORE_SECONDS):
+            runners = await runtime.store.runners()
+            now = await runtime.store.now()
+    except (StoreError, TimeoutError) as error:
+        why = str(error) or f"not within {STORE_SECONDS:g} seconds"
+        return Health(ready=False, problem=f"the store doesn't answer: {why}", working=working, capacity=runtime.capacity)
     took = (time.perf_counter() - began) * 1000
     mine = next((runner.expires - now for runner in runners if runner.id == runtime.runner_id), None)
     problem = ""

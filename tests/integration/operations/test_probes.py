@@ -17,7 +17,7 @@ from perdure.integrations.metrics import Metrics
 from perdure.integrations.probes import Probes
 from perdure.runtime.health import check_health
 from perdure.store.sqlite import SQLiteStore
-from perdure.testing.faults import Fault, FaultStore
+from perdure.testing.faults import Call, Fault, FaultStore
 
 AGENT = Agent("a", model=FunctionModel(lambda request: "ok"))
 
@@ -70,6 +70,24 @@ async def test_a_process_whose_store_fails_is_alive_and_not_ready(tmp_path: Path
         status, body = await get(probes.address, "/readyz")
     assert status == 503
     assert "the store doesn't answer" in json.loads(body)["problem"]
+
+
+async def test_a_process_whose_store_hangs_is_alive_and_says_in_time_that_it_is_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.runtime.health.STORE_SECONDS", 0.05)
+    go_on = asyncio.Event()
+
+    async def hang(call: Call, when: str) -> None:
+        if call.kind == "runners":
+            await go_on.wait()
+
+    async with perdure.open(FaultStore(SQLiteStore(tmp_path / "a.db"), gate=hang)) as runtime, Probes(runtime) as probes:
+        assert await get(probes.address, "/healthz") == (200, '{"alive":true}')
+        status, body = await get(probes.address, "/readyz")
+        go_on.set()
+    assert status == 503
+    assert json.loads(body)["problem"] == "the store doesn't answer: not within 0.05 seconds"
 
 
 async def test_a_full_process_is_not_ready_until_its_work_ends() -> None:
