@@ -147,6 +147,22 @@ async def test_a_session_that_stays_locked_is_an_error_in_the_end_and_nothing_wa
         assert await store.commit(step(no)) == Committed(2, 0, 1)
 
 
+async def test_a_statement_that_hangs_is_cancelled_and_tried_again_before_anybody_is_told_that_the_outcome_is_unknown(
+    postgres: Server,
+) -> None:
+    schema = postgres.schema()
+    usual = PostgresStore(postgres.store(schema))
+    assert usual._timeout * 3 <= usual._patience
+    async with opened(postgres, schema, timeout=0.3, patience=30.0) as store:
+        no = await create(store)
+        connections = store._writer._line
+        with held_up(postgres, schema) as waited_for:
+            committing = asyncio.create_task(store.commit(step(no)))
+            while not waited_for() or store._writer._line is connections:
+                await asyncio.sleep(0.001)
+        assert await committing == Committed(2, 0, 1)
+
+
 @pytest.mark.parametrize("table", ["journal", "inbox", "sessions", "effects", "blobs"])
 async def test_a_trigger_that_ignores_rows_is_no_success(postgres: Server, table: str) -> None:
     from perdure.store.base import EffectRow

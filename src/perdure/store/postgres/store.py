@@ -79,7 +79,7 @@ class PostgresStore:
         clock: rules.Clock | None = None,
         poll: float | None = None,
         readers: int = 2,
-        timeout: float = 30.0,
+        timeout: float = 10.0,
         patience: float = 30.0,
         make: bool = True,
     ) -> None:
