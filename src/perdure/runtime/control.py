@@ -35,14 +35,18 @@ __all__ = ["commit_by_sender", "decode_row", "is_control", "promote_steers", "ta
 
 
 async def commit_by_sender(
-    runtime: Runtime, batch: Batch, row: InboxRow, waiting: list[InboxRow], *, claim: Claim | None = None, release: bool = False
+    runtime: Runtime, batch: Batch, row: InboxRow | None, waiting: list[InboxRow], *, claim: Claim | None = None, release: bool = False
 ) -> CommitAnswer:
-    """Commit what a sender decided for a session that nobody holds, or that it takes. ``row`` is the receipt, ``waiting`` the inbox."""
+    """Commit what a sender decided for a session that nobody holds, or that it takes.
+
+    ``row`` is the receipt of a command that was never in the inbox, ``waiting`` what is there.
+    """
     head = batch.head.row
     left = [item for item in waiting if item.submission_id not in batch.consumed]
     status, wake_at = parked(batch.checkpoint, left, batch.now)
+    received = () if row is None else (row,)
     commit = batch.commit(
-        holder=None, claim=claim, release=release, inbox_head=head.inbox_head, status=status, wake_at=wake_at, received=(row,)
+        holder=None, claim=claim, release=release, inbox_head=head.inbox_head, status=status, wake_at=wake_at, received=received
     )
     answer = await runtime.store.commit(commit)
     if isinstance(answer, Committed):

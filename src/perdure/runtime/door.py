@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import msgspec
 
 from ..core import checkpoint as checkpoints
@@ -21,13 +23,14 @@ from ..core.commands import (
     RunCommand,
 )
 from ..core.entries import SubmissionRefused
-from ..core.errors import InvalidMessage, QueueFull, SessionArchived, StaleRequest, UsageError
+from ..core.errors import InvalidMessage, LimitExceeded, QueueFull, SessionArchived, StaleRequest, StoreCorrupt, UsageError
+from ..core.records import Failure
 from ..core.reports import TimePassed
 from ..core.rules.requests import check_decision
 from ..store.base import AlreadyThere, Committed, Conflict, InboxRow, Loaded, NewSession, NoSession, QueueIsFull, Send, StoredBlob
 from .about import REASON_LIMIT, check_text
 from .batch import TRIES, Batch, receipt_row
-from .control import commit_by_sender, is_control, promote_steers, take_control
+from .control import commit_by_sender, decode_row, is_control, promote_steers, take_control
 from .halting import halted
 from .ledger import Ledger
 from .messages import read_entry
@@ -35,6 +38,9 @@ from .names import check_id, conflict
 from .scope import Scope, missing, put_away
 
 __all__ = ["Door", "Submission", "checked"]
+
+OWN_CODE = (RunCommand.kind, CallTool.kind)
+"""The kinds of commands that only a process with the agent's code can carry out."""
 
 COMMAND_LIMIT = 900 * 1024
 """The longest body of a command: the entry that takes it up holds little more, and is limited as well (bytes)."""
@@ -120,21 +126,50 @@ class Door(Scope):
             if isinstance(command, Answer) and late is None:
                 _check_answer(checkpoint, command, now)
             waiting = await self._runtime.store.inbox(row.no)
-            own_code = isinstance(command, RunCommand | CallTool)
-            if own_code or row.holder is not None or row.status == "stuck" or any(map(is_control, waiting)):
+            if command.kind in OWN_CODE or row.holder is not None or row.status == "stuck" or any(map(is_control, waiting)):
                 try:
-                    sent = await self._send(session_id, command)
-                    if late is not None:
-                        raise late
-                    return sent
+                    sent = await self._leave(session_id, command)
                 except SessionArchived:
                     if not isinstance(command, ReportResult):
                         raise
                     # It was put away meanwhile, and what a call came to is taken all the same: in the sender's own commit.
                     continue
+                if late is not None:
+                    raise late
+                return sent
             if (applied := await self._apply(head, checkpoint, command, waiting, now, late=late is not None)) is not None:
                 return applied
-        return await self._send(session_id, command)
+        return await self._leave(session_id, command)
+
+    async def _leave(self, session_id: str, command: Command) -> Submission:
+        """Leave a command to the holder. Where that let the session go before it came, and won't see it, apply what waits."""
+        sent = await self._send(session_id, command)
+        await self._take_left(session_id)
+        return sent
+
+    async def _take_left(self, session_id: str) -> None:
+        store = self._runtime.store
+        for _ in range(TRIES):
+            head = await store.load(session_id)
+            if head is None or head.row.holder is not None or head.row.status in ("stuck", "halted", "archived"):
+                return
+            waiting = await store.inbox(head.row.no)
+            # In their order: what the agent's own code must carry out waits for who has it, and whatever came later with it.
+            left = [*takewhile(lambda row: row.kind not in OWN_CODE, filter(is_control, waiting))]
+            if not left:
+                return
+            batch = Batch(head, checkpoints.decode(head.row.checkpoint), now=max(self._runtime.clock.now(), head.now))
+            ledger = Ledger(store, head.row.no)
+            await ledger.load()
+            batch.apply(TimePassed(at=batch.now))
+            for row in left:
+                try:
+                    await take_control(batch, ledger, waiting, decode_row(row))
+                except (LimitExceeded, StoreCorrupt) as error:
+                    batch.refuse(row, Failure(code=error.code, message=str(error)))
+            promote_steers(batch, waiting)
+            if isinstance(await commit_by_sender(self._runtime, batch, None, waiting), Committed):
+                return
 
     async def _check_taken(self, head: Loaded, seq: int) -> None:
         """Raises `StaleRequest` if an answer that was sent before came too late."""

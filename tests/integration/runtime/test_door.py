@@ -13,7 +13,10 @@ import perdure
 from perdure import Agent, FunctionModel, Identity, ModelRequest, Reply, Runtime, ScriptedModel, Text, ToolCall, ToolContext, Uri, tool
 from perdure.core.messages import Blob
 from perdure.store.base import StoredBlob
+from perdure.store.memory import MemoryStore
+from perdure.testing import FaultStore
 from perdure.testing.clock import VirtualClock
+from perdure.testing.faults import Call
 
 from .test_verify import problems_in
 
@@ -416,3 +419,34 @@ def test_bytes_and_secrets_tell_effects_apart_and_no_secret_can_be_read() -> Non
     assert len({known("/w==", "a"), known("/g==", "a"), known("/w==", "b"), known("/w==", "a", "p")}) == 4
     assert "hunter2" not in str(identity({"key": SecretStr("hunter2"), "keys": [SecretBytes(b"hunter2")]}))
     assert identity(SecretStr("hunter2")) != identity(SecretStr("hunter3"))
+
+
+async def test_a_command_that_comes_right_after_its_holder_let_go_is_applied_by_its_sender(clock: VirtualClock) -> None:
+    """The sender saw a holder, and by the time the command is durable there is none: nobody else would look."""
+    shared = MemoryStore(clock.now)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def answer(request: ModelRequest) -> Reply:
+        begun.set()
+        await go_on.wait()
+        return Reply("done")
+
+    async def let_go(call: Call, when: str) -> None:
+        if (call.kind, when) == ("send", "before"):
+            go_on.set()
+            await running
+
+    async with (
+        Runtime(shared.peer(), clock=clock) as holder,
+        Runtime(FaultStore(shared.peer(), gate=let_go, clock=clock), clock=clock) as sender,
+    ):
+        running = asyncio.create_task(holder.run(Agent("a", model=FunctionModel(answer)), "go", session="s", submission="m"))
+        await begun.wait()
+        await sender.sessions.note("s", "It rains.", submission="n")
+
+        head = await holder.store.load("s")
+        assert head is not None
+        assert (head.row.status, head.row.wake_at, await holder.store.inbox(head.row.no)) == ("idle", None, [])
+        kinds = [entry.kind for entry in await holder.sessions.entries("s")]
+        assert kinds[-2:] == ["turn_completed", "note_added"]
+        assert await problems_in(holder.store) == []
