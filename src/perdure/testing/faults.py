@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -120,6 +121,8 @@ class FaultStore(PassingStore):
     calls: list[Call] = field(default_factory=list)
     dead: bool = False
     _counts: dict[str, int] = field(default_factory=dict)
+    _under_way: int = 0
+    _quiet: asyncio.Event = field(default_factory=asyncio.Event)
 
     def kill(self) -> None:
         """The process is dead from now on."""
@@ -137,6 +140,11 @@ class FaultStore(PassingStore):
         """How many operations of a kind were asked for so far."""
         return self._counts.get(kind, 0)
 
+    async def quiet(self) -> None:
+        """Return once the inner store has answered all that it was given: what a dead process had asked for is stored or never will be."""
+        if self._under_way:
+            await self._quiet.wait()
+
     async def _do(self, kind: str, given: Any, operation: Callable[[], Awaitable[T]]) -> T:
         self._check()
         for counted in (kind, "any", *(("write",) if kind in WRITES else ())):
@@ -151,8 +159,15 @@ class FaultStore(PassingStore):
         if self.keep:
             self.calls.append(call)
         await self._pass(call, "before")
-        with self._still():
-            answer = await operation()
+        self._under_way += 1
+        self._quiet.clear()
+        try:
+            with self._still():
+                answer = await operation()
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._quiet.set()
         call.answer = answer
         await self._pass(call, "after")
         call.answered = True

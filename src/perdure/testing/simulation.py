@@ -326,7 +326,7 @@ def _agent(world: World) -> Agent:
 
     async def think(request: ModelRequest) -> Reply:
         dice = random.Random(f"{request.session_id} {len(request.messages)} {request.messages[-1].role}")
-        await world.point("model", request.session_id, "before")
+        await world.ask(request, request.session_id)
         failures = world.memory.setdefault("failures", Counter())
         if dice.random() < 0.2 and failures[request.session_id, len(request.messages)] < 2:
             failures[request.session_id, len(request.messages)] += 1
@@ -444,6 +444,7 @@ async def _problems(store: Store, world: World, submissions: set[str], happened:
         for effect in world.effects:
             if effect.session_id == name:
                 problems += _effect_problems(effect, started, ends, world)
+        problems += [f"{name}: {problem}" for problem in world.unrecorded(name, entries)]
         done = {effect.operation for effect in world.effects if effect.session_id == name}
         for entry in entries:
             if isinstance(entry, OperationEnded) and entry.final and entry.status == "succeeded" and entry.attempt and entry.parts:

@@ -106,12 +106,13 @@ class Loss:
 
     @property
     def effects(self) -> tuple[tuple[str, Operation], ...]:
-        """The external tool calls among them: nobody can know from the journal whether they happened."""
+        """The external tool calls among them, of which nobody can know from the journal whether they happened; one that is resumable
+        runs again."""
         return tuple(
             (session_id, item)
             for session_id, items in self.lost.items()
             for item in items
-            if item.plan.kind == "tool" and item.plan.effect == "external"
+            if item.plan.kind == "tool" and item.plan.effect == "external" and not item.plan.resumable
         )
 
 
@@ -386,6 +387,8 @@ class Stage:
         lost: dict[str, tuple[Operation, ...]] = {}
         phases: dict[str, str] = {}
         with self.clock.busy():
+            # What it had asked of the store in its last moment may be durable, and is no loss then.
+            await life.store.quiet()
             async with self.looking() as store:
                 for row in await store.sessions(SessionQuery(archived=True, limit=100)):
                     if row.holder == life.runtime.runner_id:

@@ -4,7 +4,8 @@
 
 For each commit and each send of the undisturbed run the process dies just before it is durable, and just after it is and before anybody
 heard; and it dies in the middle of every tool and model call. It is started again with the same script, which sends the same submissions
-again. Transcript, outcomes, executed effects and known usage must be those of the undisturbed run.
+again. Transcript, outcomes, executed effects and known usage must be those of the undisturbed run, and the ledger must hold the calls that
+the world's models were asked, whoever died.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ..core.entries import TurnEnded, TurnFailed, TurnStarted
 from ..core.ids import idempotency_key
 from ..core.journal import open_entry
 from ..core.messages import ToolCallResponse
+from ..core.records import MODEL_KINDS
 from ..core.rules.endings import UNKNOWN_AFTER_RESTART
 from ..core.usage import Totals
 from ..runtime.messages import read_entries
@@ -199,9 +201,9 @@ async def _disturb(scenario: Scenario, medium: Medium, deaths: tuple[int, ...], 
     if all(differences):
         problems = [*problems, *sorted(differences, key=len)[0]]
     if not stage.losses:
-        # Threads take turns as they like, so that several processes on one file don't always pass as many points.
+        # Threads take turns as they like, so that several processes or sessions on one file don't always pass as many points.
         report.missed += 1
-        if medium in ("memory", "silent") or not scenario.actors:
+        if medium in ("memory", "silent") or not (scenario.actors or len(undisturbed.sessions) > 1):
             problems.append("nobody died")
     if problems:
         report.failures.append(f"died {where} (points {deaths}):\n  " + "\n  ".join(problems))
@@ -226,7 +228,7 @@ async def perform(scenario: Scenario, *, medium: Medium = "memory", deaths: tupl
         await stage.play()
         async with stage.looking() as store:
             ending = await _ending(store, world)
-            return ending, stage, await _problems(store, world)
+            return ending, stage, await _problems(store, world, stage.losses)
 
 
 async def _ending(store: Store, world: World) -> Ending:
@@ -264,14 +266,29 @@ async def _ending(store: Store, world: World) -> Ending:
     return Ending(sessions, effects)
 
 
+def _cut_off(session_id: str, losses: list[Loss]) -> Counter[str]:
+    """The calls of models that were begun when a process died, and may not have been made."""
+    found: Counter[str] = Counter()
+    for loss in losses:
+        begun = [(session, item.plan.kind) for session, items in loss.lost.items() for item in items if item.plan.kind in MODEL_KINDS]
+        # A process that died in the middle of an answer had made that call.
+        if (loss.point.when, len(begun)) != ("within", 1):
+            found.update(kind for session, kind in begun if session == session_id)
+    return found
+
+
 def _known(usage: Totals) -> tuple[int, ...]:
     return (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens, usage.reasoning_tokens)
 
 
-async def _problems(store: Store, world: World) -> list[str]:
+async def _problems(store: Store, world: World, losses: list[Loss]) -> list[str]:
     problems: list[str] = []
     for row in await store.sessions(SessionQuery(archived=True, limit=1000)):
-        problems += [f"{row.session_id}: {problem}" for problem in await find_problems(store, row.session_id)]
+        found = await find_problems(store, row.session_id)
+        entries = [open_entry(item) for item in await read_entries(store, row.no)]
+        found += world.unrecorded(row.session_id, entries)
+        found += world.invented(row.session_id, entries, _cut_off(row.session_id, losses))
+        problems += [f"{row.session_id}: {problem}" for problem in found]
         if row.holder is not None:
             problems.append(f"{row.session_id}: it is still held by {row.holder}")
         waiting = await store.inbox(row.no)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..core.entries import Entry
 from ..core.messages import ToolCall
+from ..core.model_calls import Pairing
 from ..models.scripted import FunctionModel, Reply, Step, saved
 from ..tools.context import ToolContext
 from ..tools.tool import ToolError
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
     from .stage import Point
 
 __all__ = ["Effect", "World"]
+
+PURPOSES = {"answer": "model", "notes": "compaction", "memory": "memory", "repair": "repair"}
+"""The kind of operation that asks a model for something."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +51,14 @@ class World:
 
     `act` is an effect: it is recorded for good, and has a point before and after it at which the process may die. `point` is such a
     moment anywhere else. `until` / `reached` let tools, models and scripts wait for each other; what was reached stays reached.
-    ``memory`` is whatever else the world has to remember, ``refused`` the (key, attempt) that come too late, from a process that was
-    thought dead.
+    ``asked`` counts the requests that a provider would have seen, and charged for, by session and kind of operation; ``routes`` are
+    those of the models that are the world's. ``memory`` is whatever else the world has to remember, ``refused`` the (key, attempt) that
+    come too late, from a process that was thought dead.
     """
 
     effects: list[Effect] = field(default_factory=list)
+    asked: Counter[tuple[str, str]] = field(default_factory=Counter)
+    routes: set[str] = field(default_factory=set)
     memory: dict[str, Any] = field(default_factory=dict)
     refused: set[tuple[str, int]] = field(default_factory=set)
     visit: Callable[[Point], Any] | None = None
@@ -80,6 +89,33 @@ class World:
             )
         )
         await self.point("effect", tool, "after")
+
+    async def ask(self, request: ModelRequest, name: str) -> None:
+        """A request reaches its provider; the process may die right before."""
+        await self.point("model", name, "before")
+        self.routes.add(request.route)
+        self.asked[request.session_id, PURPOSES[request.purpose]] += 1
+
+    def unrecorded(self, session_id: str, entries: Iterable[Entry]) -> Iterator[str]:
+        """Sentences about calls of models that a session's ledger, with those that it knows to be under way, lacks."""
+        recorded = self._recorded(entries)
+        for (session, kind), times in self.asked.items():
+            if session == session_id and times > recorded[kind]:
+                yield f"a model was asked {times} times for {kind}, and the ledger has {recorded[kind]} of them"
+
+    def invented(self, session_id: str, entries: Iterable[Entry], cut_off: Mapping[str, int]) -> Iterator[str]:
+        """Sentences about calls in a session's ledger that nobody made. ``cut_off``: how many of each kind may have died before that."""
+        for kind, times in self._recorded(entries).items():
+            made = self.asked[session_id, kind]
+            if times > made + cut_off.get(kind, 0):
+                yield f"the ledger has {times} calls for {kind}, and a model was asked {made} times"
+
+    def _recorded(self, entries: Iterable[Entry]) -> Counter[str]:
+        """How many calls of the world's models a journal knows of, by kind: those that ended and those that were begun."""
+        pairing = Pairing()
+        calls = [call for entry in entries if (call := pairing.take(entry)) is not None and call.route in self.routes]
+        begun = [entry for entry in pairing.open if entry.request is not None and entry.request.route in self.routes]
+        return Counter(call.kind for call in calls) + Counter(pairing.kinds.get(entry.operation, "model") for entry in begun)
 
     def did(self, key: str) -> bool:
         """Whether something was done under this idempotency key."""
@@ -116,6 +152,8 @@ class World:
     ) -> FunctionModel:
         """A model that plays a script, as `ScriptedModel` does, and can be killed before it answers and in the middle of the stream."""
 
+        self.routes.add(name)
+
         async def play(request: ModelRequest) -> AsyncIterator[Delta | Reply | str]:
             aside: dict[str, Step] = {"notes": saved(notes), "memory": memory}
             step: Any
@@ -125,7 +163,7 @@ class World:
                 position, step = request.purpose, aside[request.purpose]
             else:
                 position, step = str(request.answers), steps[request.answers]
-            await self.point("model", position, "before")
+            await self.ask(request, position)
             if isinstance(step, Exception):
                 raise step
             if not isinstance(step, Reply | str):

@@ -61,8 +61,9 @@ class ToolContext:
         For tools with ``effect="transactional"``, which return what this returns: ``return ctx.transaction(reserve, seat)``. What the
         function returns is the call's result then; it and everything that the function wrote are durable together, or neither is. If it
         raises, nothing of it stays and the call failed. It may be called again after it was undone, so it may do nothing else than work
-        on the connection: an `apsw.Connection` of the store's own file, or of a database in memory beside a store in memory. It can't
-        write to the store's tables or end the transaction, and its SQL is ended after 5 s, as nobody else writes meanwhile.
+        on the connection: an `apsw.Connection` of the store's own file, or of a database in memory beside a store in memory; a
+        `psycopg.Connection` where the store is in PostgreSQL. It can't write to the store's tables or end the transaction, and its SQL is
+        ended after 5 s, as others wait for it meanwhile.
 
         Raises `UsageError` where the call is not transactional.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,43 +34,55 @@ from perdure.core.entries import TERMINALS, EffectSettled, OperationEnded, Opera
 from perdure.core.errors import SubmissionConflict
 from perdure.core.ids import idempotency_key
 from perdure.store.base import Commit, Committed
-from perdure.store.memory import MemoryStore
 from perdure.testing import FaultStore
 from perdure.testing.faults import Call
+from tests.integration.interactive.acting import Place
 
 UNKNOWN = "execution interrupted; result unknown"
 
 
 class Processes:
-    """Processes over one store: the last one can die where a test wants it to."""
+    """Processes over one store: the last one can die where a test wants it to, and the next one knows that it is gone."""
 
-    def __init__(self) -> None:
-        self._place = MemoryStore()
-        self._opened: list[Runtime] = []
-        self._stores: list[tuple[FaultStore, MemoryStore]] = []
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._opened: list[tuple[Runtime, FaultStore]] = []
+        self._dead: dict[str, FaultStore] = {}
 
     async def start(self, gate: Any = None) -> Runtime:
-        peer = self._place.peer()
-        store = FaultStore(peer, gate=gate)
-        runtime = Runtime(store)
+        if self._place.kind == "sqlite":
+            # What the kernel does: a dead process has no file open, and no lock.
+            for store in self._dead.values():
+                await store.close()
+            self._dead.clear()
+        store = FaultStore(self._place.connect(), gate=gate, clock=self._place.clock)
+        runtime = Runtime(store, clock=self._place.clock)
         await runtime.__aenter__()
-        self._opened.append(runtime)
-        self._stores.append((store, peer))
+        self._opened.append((runtime, store))
+        for runner in await store.runners():
+            if runner.id in self._dead:
+                await store.heartbeat(runner, -1)
         return runtime
 
     def die(self) -> None:
-        store, peer = self._stores[-1]
+        runtime, store = self._opened[-1]
         store.kill()
-        peer.crash()
+        self._dead[runtime.runner_id] = store
 
     async def end(self) -> None:
-        for runtime in self._opened:
+        for runtime, _ in self._opened:
             await runtime.close(grace=0)
 
 
+@pytest.fixture(params=["memory", "sqlite"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Time jumps to whoever sleeps the shortest as soon as nothing else is to do."""
+    return Place(request.param, tmp_path / "agents.db", auto=True)
+
+
 @pytest.fixture
-async def processes() -> AsyncIterator[Processes]:
-    made = Processes()
+async def processes(place: Place) -> AsyncIterator[Processes]:
+    made = Processes(place)
     yield made
     await made.end()
 
@@ -116,7 +129,7 @@ async def taken_up(runtime: Runtime, agent: Agent) -> None:
             info = await runtime.sessions.info("s")
             if info.status in ("waiting", "idle"):
                 return
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
 
 
 async def entries(runtime: Runtime, *kinds: str) -> list[Any]:
@@ -141,7 +154,7 @@ async def test_a_timeout_or_a_lost_connection_is_unknown_unless_the_tool_says_fo
 ) -> None:
     """And the turn goes on: one faulty call doesn't stop the rest."""
 
-    @tool(effect="external", timeout=0.05)
+    @tool(effect="external", timeout=60)
     async def charge() -> None:
         if raises is not None:
             raise raises
@@ -311,7 +324,7 @@ async def test_a_reconcile_tells_and_where_it_can_not_the_unknown_stays_as_it_wa
 
 @pytest.mark.spec("S0-143", "S0-144", "S0-145")
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_receipt_is_used_whole_and_what_a_hook_made_of_it_is_made_once(processes: Processes, fails: bool) -> None:
+async def test_a_receipt_is_used_whole_and_what_a_hook_made_of_it_is_made_once(place: Place, fails: bool) -> None:
     """The process dies wherever the receipt is stored and the message that tells it is not, and after that."""
     result = {"items": [1, 2, 3], "note": "ä" * 40_000}
 
@@ -334,7 +347,7 @@ async def test_a_receipt_is_used_whole_and_what_a_hook_made_of_it_is_made_once(p
     for number in range(6):
         told: list[Any] = []
         ran.clear()
-        many = Processes()
+        many = Processes(Place(place.kind, place.path.with_name(f"{number}.db"), auto=True))
         model = ScriptedModel([Reply(tool_calls=[ToolCall(name="fetch", arguments={})]), Reply("Done.")])
         agent = Agent("a", model=model, tools=[fetch], middleware=[Loud()], archive=None)
         first = await many.start(dying_after(many, number))
@@ -348,6 +361,7 @@ async def test_a_receipt_is_used_whole_and_what_a_hook_made_of_it_is_made_once(p
             expected = "not " * 500 if fails else result
             assert await response(runtime) == {"told": expected}
             assert all(item == expected for item in told)
+            assert len(told) == 1
             assert len(ran) == 1
         await many.end()
 
@@ -505,7 +519,7 @@ async def test_a_process_that_lost_the_session_ends_no_turn_of_it(processes: Pro
 async def test_a_callback_may_come_at_any_time_once_and_only_with_the_token(processes: Processes) -> None:
     tokens: list[str] = []
 
-    @tool(effect="external", timeout=0.05)
+    @tool(effect="external", timeout=60)
     async def order(ctx: ToolContext) -> None:
         tokens.append(ctx.callback_token)
         await asyncio.sleep(60)
@@ -531,3 +545,65 @@ async def test_a_callback_may_come_at_any_time_once_and_only_with_the_token(proc
     await elsewhere.sessions.delete("s")
     with pytest.raises(perdure.SessionNotFound):
         await elsewhere.sessions.report(tokens[0], {"status": "late"})
+
+
+# --------------------------------------------------------------------------------------------------- what hooks keep of a result
+
+
+class Counting(Middleware):
+    """It counts the results that it sees, in what it keeps, and notes what it finds there at each model call."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.found: list[int] = []
+
+    def after_tool(self, ctx: HookContext, call: Any, response: ToolCallResponse) -> None:
+        ctx.state["seen"] = ctx.state.get("seen", 0) + 1
+
+    def before_model(self, ctx: HookContext) -> None:
+        self.found.append(ctx.state.get("seen", 0))
+
+
+@pytest.mark.spec("S0-146")
+@pytest.mark.parametrize("number", range(1, 6))
+async def test_what_a_hook_noted_of_a_result_is_there_once_wherever_the_process_dies(processes: Processes, number: int) -> None:
+    @tool(effect="pure")
+    async def look() -> str:
+        return "nothing"
+
+    def agent(counting: Counting) -> Agent:
+        model = ScriptedModel([Reply(tool_calls=[ToolCall(name="look", arguments={})]), Reply("Done."), Reply("Again.")])
+        return Agent("a", model=model, tools=[look], middleware=[counting])
+
+    first = await processes.start(dying_after(processes, number))
+    with suppress(perdure.PerdureError):
+        await first.run(agent(Counting()), "Please.", session="s", submission="m1")
+    counting = Counting()
+    runtime = await processes.start()
+    assert (await runtime.run(agent(counting), "Please.", session="s", submission="m1")).output == "Done."
+    assert (await runtime.run(agent(counting), "And?", session="s", submission="m2")).output == "Again."
+
+    assert counting.found[-1] == 1
+    kept = (await runtime.sessions.checkpoint("s")).extensions
+    assert {name: [*values] for name, values in kept.items()} == {"counting": ["seen"]}
+
+
+@pytest.mark.spec("S0-222")
+async def test_what_a_middleware_keeps_is_left_as_it_is_while_nobody_has_that_middleware(processes: Processes) -> None:
+    class Turns(Middleware):
+        name = "turns"
+
+        def before_model(self, ctx: HookContext) -> None:
+            ctx.state["turns"] = ctx.state.get("turns", 0) + 1
+            found.append(ctx.state["turns"])
+
+    found: list[int] = []
+    model = ScriptedModel(["One.", "Two.", "Three."])
+    runtime = await processes.start()
+    for number, installed in enumerate(([Turns()], [], [Turns()])):
+        await runtime.run(Agent("a", model=model, middleware=installed), "Please.", session="s", submission=f"m{number}")
+        processes.die()
+        runtime = await processes.start()
+
+    assert found == [1, 2]

@@ -25,6 +25,7 @@ from perdure import (
     EffectUncertain,
     Fenced,
     HookContext,
+    Identity,
     Limits,
     Message,
     Middleware,
@@ -83,6 +84,12 @@ async def one_question(life: Life) -> None:
     await life.run("Please.", submission="m1")
 
 
+async def responses(life: Life, name: str, session: str = "s") -> list[Any]:
+    """What the calls of one tool came to, in the order of the transcript."""
+    messages = await life.runtime.sessions.history(session, limit=100)
+    return [part.response for message in messages for part in message.parts if isinstance(part, ToolCallResponse) and part.name == name]
+
+
 def charging(world: World, **options: Any) -> Any:
     @tool(**{"effect": "external", **options})
     async def charge(ctx: ToolContext, cents: int) -> str:
@@ -111,11 +118,14 @@ def putting(world: World, **options: Any) -> Any:
 
 
 def reserving(world: World, **options: Any) -> Any:
-    """A tool that says how many rows its table has: one that was written twice, or not with its receipt, would show."""
+    """A tool that says how many rows its table has: one that was written twice, or not with its receipt, would show.
+
+    The value stands in the statement, since the databases don't write a placeholder alike.
+    """
 
     def write(connection: Any, value: int) -> str:
         connection.execute("CREATE TABLE IF NOT EXISTS seats (value INTEGER)")
-        connection.execute("INSERT INTO seats VALUES (?)", (value,))
+        connection.execute(f"INSERT INTO seats VALUES ({value:d})")
         return f"{connection.execute('SELECT count(*) FROM seats').fetchone()[0]} taken"
 
     def fail(connection: Any, value: int) -> str:
@@ -161,7 +171,11 @@ def transactional() -> Scenario:
         steps = [asks(call("reserve", value=1)), asks(call("reserve", value=0)), asks(call("reserve", value=2)), says("Done.")]
         return Agent("a", model=world.model(steps), tools=[reserving(world)])
 
-    return Scenario(name="transactional tools", agent=agent, script=one_question, commits=11, sends=1)
+    async def script(life: Life) -> None:
+        await one_question(life)
+        assert await responses(life, "reserve") == ["1 taken", "no such seat", "2 taken"]
+
+    return Scenario(name="transactional tools", agent=agent, script=script, commits=11, sends=1)
 
 
 def transactional_among_others() -> Scenario:
@@ -171,6 +185,11 @@ def transactional_among_others() -> Scenario:
         counted = asks(call("reserve", value=3))
         return Agent("a", model=world.model([asks(*calls), counted, says("All done.")]), tools=tools, archive=None)
 
+    async def script(life: Life) -> None:
+        await one_question(life)
+        *first, last = await responses(life, "reserve")
+        assert (sorted(first), last) == (["1 taken", "2 taken"], "3 taken")
+
     def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> tuple[Ending, ...]:
         # Which of the two is the first may change with a restart.
         usual = unknown_is_told(undisturbed, losses)
@@ -178,7 +197,7 @@ def transactional_among_others() -> Scenario:
         other = session.with_response("call_0_1", "2 taken", is_error=False).with_response("call_0_3", "1 taken", is_error=False)
         return usual, usual.change("s", other)
 
-    return Scenario(name="transactional tools among others", agent=agent, script=one_question, expect=expect)
+    return Scenario(name="transactional tools among others", agent=agent, script=script, expect=expect)
 
 
 def transactional_stopped() -> Scenario:
@@ -190,6 +209,7 @@ def transactional_stopped() -> Scenario:
 
     async def script(life: Life) -> None:
         await life.run("one", submission="m1")
+        assert set(await responses(life, "reserve")) <= {"1 taken", UNKNOWN}
 
     def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> Ending:
         session = undisturbed.sessions["s"]
@@ -229,34 +249,41 @@ def resumable(effect: str) -> Scenario:
     """A tool that runs again after a restart: what its steps did is done once, and they return what they returned."""
 
     def agent(world: World) -> Agent:
-        def count(connection: Any) -> int:
-            connection.execute("CREATE TABLE IF NOT EXISTS seats (x)")
-            connection.execute("INSERT INTO seats VALUES (1)")
-            return int(connection.execute("SELECT count(*) FROM seats").fetchone()[0])
+        return Agent("a", model=world.model([asks(call("travel")), asks(call("travel")), says("Done.")]), tools=[travelling(world, effect)])
 
-        @tool(effect="external", resumable=True)
-        async def travel(ctx: ToolContext) -> Any:
-            def step(name: str, value: int) -> Any:
-                reconcile: Any = None
-                if effect == "external":
-                    key, attempt = ctx.step_key(name), ctx.attempt
+    async def script(life: Life) -> None:
+        await one_question(life)
+        assert await responses(life, "travel") == [["hotel 1", taken, "flight 2", "car 3"] for taken in (1, 2)]
 
-                    def reconcile(value: int) -> Done | NotDone:
-                        return Done(f"{name} {value}") if world.did(key) or not world.refuse(key, attempt - 1) else NotDone()
+    return Scenario(name=f"resumable tool with {effect} steps", agent=agent, script=script)
 
-                return ctx.step(name, Noting(world, ctx, name, effect), value, effect=effect, reconcile=reconcile)  # type: ignore[arg-type]
 
-            hotel = await step("hotel", 1)
-            seats = await ctx.step("seat", count, effect="transactional")
-            await world.point("effect", "travel", "before")
-            return [hotel, seats, *await asyncio.gather(step("flight", 2), step("car", 3))]
+def travelling(world: World, effect: str) -> Any:
+    """A tool of four steps, the last two at once; one of them counts the rows of the table that `reserving` writes to, with its own."""
 
-        return Agent("a", model=world.model([asks(call("travel")), asks(call("travel")), says("Done.")]), tools=[travel])
+    def count(connection: Any) -> int:
+        connection.execute("CREATE TABLE IF NOT EXISTS seats (value INTEGER)")
+        connection.execute("INSERT INTO seats VALUES (1)")
+        return int(connection.execute("SELECT count(*) FROM seats").fetchone()[0])
 
-    def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> Ending:
-        return undisturbed
+    @tool(effect="external", resumable=True)
+    async def travel(ctx: ToolContext) -> Any:
+        def step(name: str, value: int) -> Any:
+            reconcile: Any = None
+            if effect == "external":
+                key, attempt = ctx.step_key(name), ctx.attempt
 
-    return Scenario(name=f"resumable tool with {effect} steps", agent=agent, script=one_question, expect=expect)
+                def reconcile(value: int) -> Done | NotDone:
+                    return Done(f"{name} {value}") if world.did(key) or not world.refuse(key, attempt - 1) else NotDone()
+
+            return ctx.step(name, Noting(world, ctx, name, effect), value, effect=effect, reconcile=reconcile)  # type: ignore[arg-type]
+
+        hotel = await step("hotel", 1)
+        seats = await ctx.step("seat", count, effect="transactional")
+        await world.point("effect", "travel", "before")
+        return [hotel, seats, *await asyncio.gather(step("flight", 2), step("car", 3))]
+
+    return travel
 
 
 def slept() -> Scenario:
@@ -294,6 +321,9 @@ def unique(effect: str) -> Scenario:
     async def script(life: Life) -> None:
         await life.run("one", submission="m1", session="s")
         await life.run("two", submission="m2", session="t")
+        mine, others = [await responses(life, "reserve" if effect == "transactional" else "put", session) for session in ("s", "t")]
+        assert mine[1] in ("1 taken", "put 1")
+        assert mine[1] not in others
 
     def expect(undisturbed: Ending, losses: tuple[Loss, ...]) -> Ending:
         return undisturbed
@@ -1615,7 +1645,53 @@ def asked_by_a_call() -> Scenario:
     return Scenario(name="user asked by a call", agent=agent, script=one_question, actors={"person": person})
 
 
+# ------------------------------------------------------------------------------------------------------------ all of it at once
+
+
+def everything() -> Scenario:
+    """One run of all that keeps books: session memory, limits, a pool, a child, steps, a transactional and an external tool, a repair.
+
+    Two turns, so that what one learned stands in the other's instructions. What the child uses comes out of the same pool.
+    """
+
+    def agent(world: World) -> Agent:
+        if "workspace" not in world.memory:
+            world.memory["workspace"] = tempfile.mkdtemp(dir=WORKSPACES.name)
+        clerk = Agent("clerk", model=world.model([asks(call("charge", cents=3)), says("Filed.")]), tools=[charging(world)])
+        steps: list[Any] = [
+            asks(call("charge", cents=5), call("clerk", task="File it."), call("travel")),
+            asks(call("reserve", value=1)),
+            says("about five"),
+            lambda request: says(json.dumps({"cents": request.instructions.count("The order A-1 is late")})),
+        ]
+        return Agent(
+            "a",
+            model=world.model(steps, memory=Reply(FOUND, usage=USAGE), repairs=[says('{"cents": 6}')]),
+            tools=[charging(world), reserving(world), travelling(world, "external"), clerk.as_tool()],
+            output_type=Verdict,
+            limits=Limits(tokens=5_000, tool_calls=20, model_calls=50),
+            memory=SessionMemory(workspace=world.memory["workspace"], min_tokens=1, min_text_messages=1),
+        )
+
+    async def script(life: Life) -> None:
+        await life.runtime.pools.set("acme", Limits(tokens=100_000, tool_calls=100))
+        outputs = []
+        for text, submission in (("Do it.", "m1"), ("And what do you know?", "m2")):
+            identity = Identity(owner="acme")
+            result = await life.runtime.run(life.agent, text, session="s", submission=submission, identity=identity)
+            outputs.append(result.output)
+        await team_scenarios.tidy(life)
+        assert outputs == [{"cents": 6}, {"cents": 1}]
+        assert await responses(life, "travel") == [["hotel 1", 1, "flight 2", "car 3"]]
+        assert await responses(life, "reserve") == ["2 taken"]
+        document = json.loads(Path(life.world.memory["workspace"], ".memory/session/s/session_memory.json").read_text())
+        assert [entry["content"] for entry in document["entries"]] == ["The order A-1 is late", "Refund it"]
+
+    return Scenario(name="everything at once", agent=agent, script=script)
+
+
 ALL: tuple[Callable[[], Scenario], ...] = (
+    everything,
     plain,
     lambda: three_steps("external"),
     lambda: three_steps("pure"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure import Agent, Reply, ToolCall, ToolContext, tool
+from perdure import Agent, ModelRequest, Reply, ToolCall, ToolContext, tool
 from perdure.testing import Life, Scenario, SweepFailed, World, sweep
 from perdure.testing.stage import Stalled
 from perdure.testing.sweep import perform
@@ -14,7 +14,10 @@ from . import scenarios
 SCENARIOS = {make().name: make for make in scenarios.ALL}
 every_scenario = pytest.mark.parametrize("name", SCENARIOS)
 
-ON_A_FILE = ("plain answer", "transactional tools", "parallel tools", "approval: approve", "reconciled effect, told", "two runners")
+ON_A_FILE = (
+    *("everything at once", "plain answer", "transactional tools", "parallel tools", "approval: approve", "reconciled effect, told"),
+    "two runners",
+)
 """The scenarios that are swept on a real file, too, in the short form."""
 
 
@@ -49,6 +52,10 @@ async def test_every_scenario_survives_every_death_on_a_file(name: str) -> None:
 @every_scenario
 async def test_two_deaths_at_any_two_points_change_nothing(name: str) -> None:
     await sweep(SCENARIOS[name](), twice=1000)
+
+
+async def greet(life: Life) -> None:
+    await life.run("Please.", submission="m1")
 
 
 def careless(effect: str) -> Scenario:
@@ -92,6 +99,30 @@ async def test_an_answer_that_depends_on_the_process_is_found_out() -> None:
 
     with pytest.raises(SweepFailed, match="transcript is"):
         await sweep(Scenario(name="moody", agent=agent, script=script))
+
+
+async def test_a_call_of_a_model_that_no_ledger_has_is_found_out() -> None:
+    def agent(world: World) -> Agent:
+        async def twice(request: ModelRequest) -> Reply:
+            await world.ask(request, "again")
+            return Reply("Hi.")
+
+        return Agent("a", model=world.model([twice]))
+
+    with pytest.raises(SweepFailed, match="a model was asked 2 times for model, and the ledger has 1 of them"):
+        await sweep(Scenario(name="talkative", agent=agent, script=greet), points=())
+
+
+async def test_a_call_that_a_ledger_has_and_nobody_made_is_found_out() -> None:
+    def agent(world: World) -> Agent:
+        async def forgotten(request: ModelRequest) -> Reply:
+            world.asked.clear()
+            return Reply("Hi.")
+
+        return Agent("a", model=world.model([forgotten]))
+
+    with pytest.raises(SweepFailed, match="the ledger has 1 calls for model, and a model was asked 0 times"):
+        await sweep(Scenario(name="inventive", agent=agent, script=greet), points=())
 
 
 async def test_a_script_that_never_ends_is_told_from_one_that_takes_long() -> None:
