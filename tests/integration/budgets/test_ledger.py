@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Agent, FunctionModel, ModelRequest, OperationEnded, Reply, ScriptedModel, Spending, ToolCall, Usage, tool
+from perdure import (
+    Agent,
+    FunctionModel,
+    ModelRequest,
+    OperationEnded,
+    OperationStarted,
+    Reply,
+    ScriptedModel,
+    Spending,
+    ToolCall,
+    Usage,
+    tool,
+)
 from perdure.core.errors import MissingKey, RateLimited
 from perdure.testing.checks import find_problems
 from perdure.testing.faults import Fault
@@ -93,7 +105,7 @@ async def test_running_a_finished_turn_again_adds_nothing_to_the_ledger(place: P
         assert await process.everything("s") == before
 
 
-@pytest.mark.spec("S0-125", "S0-131")
+@pytest.mark.spec("S0-125", "S0-131", "S0-192")
 async def test_calls_that_failed_and_calls_that_a_crash_cut_off_are_records_for_ever(place: Place) -> None:
     attempts = 0
     begun = asyncio.Event()
@@ -125,6 +137,32 @@ async def test_calls_that_failed_and_calls_that_a_crash_cut_off_are_records_for_
         ]
         assert (result.usage.calls, result.usage.unknown_calls) == (3, 2)
         assert (result.spending.total_tokens, result.spending.known.total_tokens) == (None, 15)
+
+
+@pytest.mark.spec("S0-138")
+async def test_the_digest_of_a_request_is_that_of_what_is_asked_whatever_operation_or_attempt_asks(place: Place) -> None:
+    failed: set[str] = set()
+
+    def play(request: ModelRequest) -> Any:
+        if request.session_id not in failed:
+            failed.add(request.session_id)
+            raise RateLimited("slow down", retry_after=0)
+        return Reply("done", usage=ONE)
+
+    agent = Agent("a", model=FunctionModel(play))
+    starts: list[OperationStarted] = []
+    async with place.process() as process:
+        for session in ("s", "t"):
+            # What came before in the journal makes another operation of it, and no other request.
+            for number in range(len(starts)):
+                await process.sessions.send(session, "never mind", submission=f"n{number}", agent="a")
+                await process.sessions.withdraw(session, f"n{number}")
+            await process.run(agent, "go", session=session, submission="m")
+            entries = await process.sessions.entries(session, kinds=["operation_started"])
+            starts += [entry for entry in entries if isinstance(entry, OperationStarted)]
+    assert [entry.attempt for entry in starts] == [1, 2, 1, 2]
+    assert len({entry.operation for entry in starts}) == 2
+    assert len({entry.request.digest for entry in starts if entry.request is not None}) == 1
 
 
 @pytest.mark.spec("S0-126")

@@ -60,6 +60,7 @@ async def test_a_consumer_gets_every_entry_of_every_session_once_it_acknowledges
         assert other.got == keeping.got
 
 
+@pytest.mark.spec("S0-212")
 async def test_reading_acknowledges_nothing_and_acknowledging_twice_is_acknowledging_once(place: Place) -> None:
     async with place.process() as process:
         await three(process)
@@ -248,6 +249,7 @@ async def test_a_projection_that_fails_for_good_degrades_only_itself(place: Plac
         assert len(lines.path("one").read_bytes().splitlines()) == 1 + (await process.row("one")).version
 
 
+@pytest.mark.spec("S0-217")
 async def test_a_damaged_session_is_not_delivered_and_the_others_are(tmp_path: Path) -> None:
     place = Place("sqlite", tmp_path / "agents.db")
     keeping = Keeping()
@@ -255,7 +257,8 @@ async def test_a_damaged_session_is_not_delivered_and_the_others_are(tmp_path: P
         await three(process)
     place.execute("UPDATE journal SET body = x'00' WHERE no = 2 AND seq = 3")
     async with place.process() as process:
-        with pytest.raises(StoreCorrupt):
+        with pytest.raises(StoreCorrupt, match="entry 3"):
             await process.consume("audit", keeping, follow=False)
         assert set(keeping.got) == {"one", "three"}
+        assert all(seqs == sorted(seqs) for seqs in keeping.got.values())
         assert await process.sessions.consumer("audit").news() == ["two"]

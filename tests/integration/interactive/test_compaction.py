@@ -483,6 +483,7 @@ def same(one: ModelRequest, other: ModelRequest) -> bool:
     return render_responses(one, model="m", group="talker") == render_responses(other, model="m", group="talker")
 
 
+@pytest.mark.spec("S0-253")
 @pytest.mark.parametrize("dies", ["while notes are written", "behind them"])
 async def test_a_request_is_built_again_byte_for_byte_after_a_restart(place: Place, dies: str) -> None:
     """The process dies in a call; the next one asks the same, built from the journal alone."""
@@ -673,6 +674,7 @@ async def test_a_steer_during_a_compaction_by_hand_goes_on_behind_it(place: Plac
 # ------------------------------------------------------------------------------------------- what the provider finds too long
 
 
+@pytest.mark.spec("S0-130", "S0-187", "S0-188")
 async def test_a_request_that_its_provider_finds_too_long_is_compacted_once_and_tried_again(place: Place) -> None:
     def answer(request: ModelRequest) -> Reply:
         if len(request.messages) > 6:
@@ -686,10 +688,20 @@ async def test_a_request_that_its_provider_finds_too_long_is_compacted_once_and_
         assert all(result.ok for result in results)
         assert (await process.sessions.checkpoint("s")).compactions == len(talker.written) > 0
         assert await find_problems(process.store, "s") == []
+        ended = [entry for entry in await process.sessions.entries("s") if isinstance(entry, OperationEnded)]
+        refused = [entry for entry in ended if entry.failure is not None and entry.failure.code == "context_too_long"]
+        # What was refused is over, and what is asked instead is another operation of the same step.
+        assert [(entry.status, entry.final) for entry in refused] == [("failed", True)] * len(talker.written)
+        answered = {entry.operation for entry in ended if entry.status == "succeeded"}
+        for entry in refused:
+            step = entry.operation.rpartition(".")[0]
+            assert entry.operation not in answered
+            assert any(operation.startswith(f"{step}.") for operation in answered)
         failed = await process.run(agent.replace(compaction=None), "question 5", session="s", submission="m")
         assert (failed.status, failed.failure.code) == ("failed", "context_too_long")
 
 
+@pytest.mark.spec("S0-188")
 async def test_a_request_that_stays_too_long_fails_after_one_compaction(place: Place) -> None:
     def answer(request: ModelRequest) -> Reply:
         if request.answers >= 3:

@@ -315,7 +315,7 @@ async def test_a_flood_of_steers_can_t_have_the_same_call_prepared_for_ever(memo
     assert [message.text for message in asked[-1].messages if message.role == "user"] == ["hi", *(f"steer {n}" for n in range(1, 9))]
 
 
-@pytest.mark.spec("S2-204")
+@pytest.mark.spec("S2-204", "S0-220")
 async def test_guidance_that_is_given_once_is_given_once_whatever_restarts_and_rolls_back(place: Place) -> None:
     told: list[tuple[str, bool]] = []
 
@@ -355,6 +355,7 @@ async def test_guidance_that_is_given_once_is_given_once_whatever_restarts_and_r
         await sound(process)
 
 
+@pytest.mark.spec("S0-223")
 async def test_what_a_hook_keeps_is_limited_by_name_and_too_much_is_a_fault(memory: Place) -> None:
     cases: list[tuple[Any, str]] = [
         (lambda ctx: ctx.state.__setitem__("x", "y" * 40_000), "the value of 'x' is too long"),

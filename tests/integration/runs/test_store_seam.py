@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -18,23 +19,29 @@ AGENT = Agent("a", model=FunctionModel(lambda request: "ok"))
 
 
 @pytest.mark.spec("S0-001", "S0-013")
-async def test_a_store_around_a_store_changes_nothing_and_both_see_the_same_rows(seed: Seed) -> None:
-    seed.fails = False
+async def test_a_store_around_a_store_changes_nothing_and_sees_every_write(workspace: Path) -> None:
     stored: list[list[object]] = []
-    for wrapped in (False, True):
-        clock, inner = VirtualClock(), MemoryStore(store_id="place")
+    counted: list[list[int]] = []
+    for around in (1, 2):
+        clock = VirtualClock()
         inner = MemoryStore(clock.now, store_id="place")
-        store = FaultStore(FaultStore(inner, clock=clock), clock=clock) if wrapped else inner
-        seed.asked.clear()
-        async with Process(store, clock=clock, grace=0) as process:
+        wrappers = [FaultStore(inner, clock=clock)]
+        while len(wrappers) < around:
+            wrappers.append(FaultStore(wrappers[-1], clock=clock))
+        seed = Seed(Place("memory", workspace), workspace / str(around), fails=False)
+        async with Process(wrappers[-1], clock=clock, grace=0) as process:
             await seed.run(process)
             inside = await inner.load(SESSION)
-            outside = await store.load(SESSION)
-            assert inside == outside
+            assert inside == await wrappers[-1].load(SESSION)
             assert inside is not None
             entries = [plain(entry) for entry in (await Stored.of(process)).entries]
             stored.append([inside.row.version, inside.row.fence, inside.row.checkpoint, entries])
+        counted.append([store.count(kind) for kind in ("commit", "send") for store in wrappers])
     assert stored[0] == stored[1]
+    # Nothing passes a wrapper by, whether it stands next to the store or around another one.
+    commits, sends = counted[0]
+    assert commits >= 4
+    assert counted[1] == [commits, commits, sends, sends]
 
 
 @pytest.mark.spec("S0-002", "S0-003", "S0-010")

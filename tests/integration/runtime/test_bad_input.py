@@ -12,7 +12,24 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Agent, FunctionModel, ModelRequest, Reply, Runtime, ScriptedModel, Text, Tool, ToolCall, ToolError, TurnEnded, tool
+from perdure import (
+    Agent,
+    Deny,
+    FunctionModel,
+    HookContext,
+    Middleware,
+    ModelRequest,
+    Reply,
+    Runtime,
+    ScriptedModel,
+    Text,
+    Tool,
+    ToolCall,
+    ToolError,
+    TurnEnded,
+    tool,
+)
+from perdure.core.entries import OperationEnded, OperationStarted
 from perdure.core.evolve import fold
 from perdure.testing.clock import VirtualClock
 
@@ -203,7 +220,8 @@ async def test_a_tool_that_misbehaves_becomes_an_error_that_the_model_reads(runt
     await sound(runtime, "s")
 
 
-async def test_arguments_that_do_not_fit_run_nothing_and_tell_the_model_each_fault(runtime: Runtime) -> None:
+@pytest.mark.spec("S0-141")
+async def test_arguments_that_do_not_fit_start_nothing_and_tell_the_model_each_fault(runtime: Runtime) -> None:
     ran: list[Any] = []
 
     @tool
@@ -221,7 +239,44 @@ async def test_arguments_that_do_not_fit_run_nothing_and_tell_the_model_each_fau
     assert all(word in responses[0].response for word in ("cents", "extra"))
     assert "there is no tool 'nope'" in responses[2].response
     assert not ran
+    assert await begun(runtime) == []
     await sound(runtime, "s")
+
+
+@pytest.mark.spec("S0-141")
+@pytest.mark.parametrize("refuses", ["policy", "hook"])
+async def test_what_a_policy_or_a_hook_refuses_is_never_started(runtime: Runtime, refuses: str) -> None:
+    class Guard(Middleware):
+        name = "guard"
+
+        def before_tool(self, ctx: HookContext, call: Any) -> Deny | None:
+            return Deny("not now") if refuses == "hook" else None
+
+    ran: list[Any] = []
+
+    @tool(effect="external")
+    async def pay(cents: int) -> str:
+        ran.append(cents)
+        return "paid"
+
+    async def policy(call: Any) -> str:
+        return "deny" if refuses == "policy" else "allow"
+
+    model = ScriptedModel([Reply(tool_calls=[ToolCall("pay", {"cents": 5})]), Reply("sorry")])
+    agent = Agent("a", model=model, tools=[pay], approve=policy, middleware=[Guard()])
+    assert (await runtime.run(agent, "go", session="s")).output == "sorry"
+    assert not ran
+    assert await begun(runtime) == []
+    [ended] = [entry for entry in await runtime.sessions.entries("s", kinds=["operation_ended"]) if entry.operation == "t2.0.1"]
+    assert isinstance(ended, OperationEnded)
+    assert (ended.attempt, ended.final) == (0, True)
+    await sound(runtime, "s")
+
+
+async def begun(runtime: Runtime) -> list[str]:
+    """The calls of tools that the journal has as started."""
+    started = await runtime.sessions.entries("s", kinds=["operation_started"])
+    return [entry.operation for entry in started if isinstance(entry, OperationStarted) and entry.request is None]
 
 
 # ----------------------------------------------------------------------------------------------------------------- models

@@ -263,6 +263,7 @@ def test_what_decides_about_a_turn_is_part_of_its_definition(change: dict[str, A
     assert sentence in difference(describe(Agent("a")), describe(Agent("a", **change)))
 
 
+@pytest.mark.spec("S0-224")
 def test_credentials_are_no_part_of_a_definition() -> None:
     def agent(key: str) -> Agent:
         return Agent("a", model=OpenAIResponses("gpt", api_key=key))

@@ -288,6 +288,7 @@ async def test_a_limit_is_one_for_corrections_too_and_the_answer_is_kept(runtime
     assert (result.status, result.text, result.output) == ("limited", "about five", None)
 
 
+@pytest.mark.spec("S0-204")
 async def test_what_waits_for_its_validator_survives_the_process_and_is_not_asked_for_again(tmp_path: Path) -> None:
     url = str(tmp_path / "agents.db")
     entered = asyncio.Event()

@@ -18,6 +18,7 @@ from perdure import (
     ModelRequest,
     Reply,
     ScriptedModel,
+    SessionMemory,
     SessionNotFound,
     StaleRequest,
     ToolCall,
@@ -94,6 +95,19 @@ async def test_the_childs_last_answer_is_the_calls_result_and_what_it_used_is_co
         assert (await runtime.sessions.checkpoint("s")).usage.calls == 3
         [task] = (await runtime.sessions.history("s.t2.0.1"))[:1]
         assert (task.text, task.author, task.source and task.source.kind) == ("Do it.", "lead", "parent")
+
+
+@pytest.mark.spec("S0-229")
+async def test_a_child_remembers_nothing_unless_its_own_agent_does(stage: Stage) -> None:
+    memory = SessionMemory(min_tokens=1, min_text_messages=1)
+    model = ScriptedModel([asks(call("clerk", task="Do it.")), says("Done.")])
+    async with stage.process() as runtime:
+        for session, its_own in (("s", None), ("t", memory)):
+            child = clerk(memory=its_own)
+            lead = Agent("lead", model=model, tools=[child.as_tool()], memory=memory)
+            await runtime.run(lead, "Please.", session=session, submission="m")
+            kinds = [{item.kind for item in await runtime.sessions.model_calls(name)} for name in (session, f"{session}.t2.0.2")]
+            assert kinds == [{"model", "memory"}, {"model", "memory"} if its_own else {"model"}]
 
 
 async def test_the_child_belongs_to_whom_the_caller_belongs_and_knows_what_is_noted(stage: Stage) -> None:

@@ -132,6 +132,7 @@ def test_a_body_has_at_most_one_mebibyte() -> None:
 # ----------------------------------------------------------------------------------------------------- what is not understood
 
 
+@pytest.mark.spec("S0-216")
 def test_an_entry_of_an_unknown_kind_is_refused() -> None:
     row = replace(sealed(told().entries)[1], kind="teleported")
 
@@ -140,6 +141,7 @@ def test_an_entry_of_an_unknown_kind_is_refused() -> None:
     assert "upgrade" in refused.value.hint
 
 
+@pytest.mark.spec("S0-215", "S0-216")
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"submission":1}', b'{"unknown":1}', b'{"submission":"\xff"}', b"{}"])
 def test_bytes_that_are_no_entry_of_their_kind_are_corrupt(body: bytes) -> None:
     row = replace(sealed(told().entries)[1], body=body, body_digest=body_digest(SALT, body))
