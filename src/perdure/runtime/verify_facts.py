@@ -429,7 +429,7 @@ def _commands(
             yield _answer(first, second)
         case Compact.kind, TurnStarted(compacts=True) if own:
             yield Compact()
-        case Resume.kind, TurnStarted(resumes=True) if own:
+        case Resume.kind, TurnStarted(resumes=limited) if own and limited:
             yield Resume(limits=first.run)
         case SelectRoute.kind, RouteSelected() if own:
             yield SelectRoute(route=first.route)
