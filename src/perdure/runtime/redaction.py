@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -34,6 +34,7 @@ from ..core.entries import (
     TurnEnding,
 )
 from ..core.errors import InvalidSpan, NewerRules, NothingChanged, SessionBusy, StoreCorrupt
+from ..core.evolve import calls_in
 from ..core.journal import open_entry
 from ..core.memory import MEMORY, STATE
 from ..core.messages import Part, StoredPart, text_of
@@ -48,7 +49,7 @@ from .batch import TRIES, Batch
 from .context import resolve_parts
 from .control import decode_row
 from .halting import check_not_halted
-from .messages import PAGE, read_entries
+from .messages import PAGE, Messages, read_entries
 from .names import conflict, submission_id
 from .transcripts import Transcripts, check_idle
 
@@ -78,6 +79,19 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
     unreachable: tuple[str, ...]
     submission: str
     duplicate: bool = False
+
+
+class _Taken(NamedTuple):
+    """What a redaction is of: the messages that were ``said``, the ``operations`` whose content goes, the ``steps`` whose calls do."""
+
+    unreachable: tuple[str, ...]
+    said: Sequence[MessageAdded]
+    operations: Collection[str]
+    steps: Collection[str]
+
+    def called(self, operation: str) -> bool:
+        """Whether the arguments of a call, or what it came to, are gone."""
+        return operation in self.operations or operation.rsplit(".", 1)[0] in self.steps
 
 
 class Redaction(Transcripts):
@@ -126,7 +140,7 @@ class Redaction(Transcripts):
             if earlier is not None:
                 return await self._known(head, command, earlier)
             batch = Batch(head, checkpoint, now=command.at)
-            unreachable = await self._redact(head, checkpoint, batch, command)
+            taken = await self._redact(head, checkpoint, batch, command)
             if await self._commit_edit(head, batch, command):
                 redacted = batch.entries[0]
                 assert isinstance(redacted, Redacted)
@@ -134,7 +148,7 @@ class Redaction(Transcripts):
                     session_id=session_id,
                     seq=redacted.seq,
                     entries=batch.redacted,
-                    unreachable=(*unreachable, *await self._left_behind(head, checkpoint, batch, redacted)),
+                    unreachable=(*taken.unreachable, *await self._left_behind(head, checkpoint, batch, redacted, taken)),
                     submission=name,
                 )
         raise SessionBusy(f"{session_id!r} changes all the time", hint="try again when less is going on")
@@ -153,13 +167,13 @@ class Redaction(Transcripts):
             duplicate=True,
         )
 
-    async def _redact(self, head: Loaded, checkpoint: Checkpoint, batch: Batch, command: RedactContent) -> list[str]:
-        """Decide it, and say what lies elsewhere."""
+    async def _redact(self, head: Loaded, checkpoint: Checkpoint, batch: Batch, command: RedactContent) -> _Taken:
+        """Decide it, and say what is gone of, and what lies elsewhere."""
         asked, unreachable = await self._asked(head, command)
         gone = {seq for seq, entry in asked.items() if entry is None}
         found = {seq: entry for seq, entry in asked.items() if entry is not None}
         said = [entry for entry in found.values() if isinstance(entry, MessageAdded)]
-        operations = await self._follow(head, found)
+        operations, steps = await self._follow(head, found)
         await self._ends(head, found, operations)
         about = await self._about(head, command, found)
         notes = memory = False
@@ -200,7 +214,7 @@ class Redaction(Transcripts):
             late = isinstance(waiting, ReportResult) and waiting.operation in operations
             if late or (isinstance(waiting, EditMessage) and waiting.message in {entry.submission for entry in said if entry.submission}):
                 batch.refuse(row, Failure(code="redacted", message="what it is about was redacted"))
-        return unreachable
+        return _Taken(tuple(unreachable), said, operations, steps)
 
     async def _asked(self, head: Loaded, command: RedactContent) -> tuple[dict[int, Entry | None], list[str]]:
         """The session's own entries that are meant (``None``: redacted before), and what is another session's."""
@@ -222,8 +236,8 @@ class Redaction(Transcripts):
         row = (await self._runtime.store.entries(head.row.no, after=seq - 1, before=seq + 1))[0]
         return None if row.body is None else open_entry(row)
 
-    async def _follow(self, head: Loaded, found: dict[int, Entry]) -> set[str]:
-        """Add what belongs to the entries; returns the operations whose content goes."""
+    async def _follow(self, head: Loaded, found: dict[int, Entry]) -> tuple[set[str], set[str]]:
+        """Add what belongs to the entries; returns the operations whose content goes, and the steps whose calls do."""
         for message in [entry for entry in found.values() if isinstance(entry, MessageAdded)]:
             for seq in (message.receipt, *(response.receipt for response in message.responses)):
                 receipt = await self._own(head, seq) if seq else None
@@ -231,7 +245,8 @@ class Redaction(Transcripts):
                     found[seq] = receipt
         operations = {entry.operation for entry in found.values() if isinstance(entry, OperationEnded | EffectSettled)}
         # The arguments of the calls that an answer asked for may have been edited before they ran.
-        steps = {operation.rsplit(".", 1)[0] for operation in operations if operation.endswith(".0")}
+        answers = [entry for entry in found.values() if isinstance(entry, OperationEnded) and calls_in(entry.parts)]
+        steps = {entry.operation.rsplit(".", 1)[0] for entry in answers}
         after = min(map(ids.began, operations), default=0)
         while operations:
             rows = await self._runtime.store.entries(head.row.no, after=after, kinds=FOLLOWED, limit=PAGE)
@@ -243,7 +258,7 @@ class Redaction(Transcripts):
             if len(rows) < PAGE:
                 break
             after = rows[-1].seq
-        return operations
+        return operations, steps
 
     async def _ends(self, head: Loaded, found: dict[int, Entry], operations: set[str]) -> None:
         """Add what says why the turns ended in which something was said or done that goes, and why attempts in them came to nothing."""
@@ -329,7 +344,18 @@ class Redaction(Transcripts):
     async def _whole(self, head: Loaded, parts: tuple[Part, ...]) -> tuple[Part, ...]:
         return await resolve_parts(parts, self._fetcher(head.row)) if any(isinstance(part, StoredPart) for part in parts) else parts
 
-    async def _left_behind(self, head: Loaded, checkpoint: Checkpoint, batch: Batch, redacted: Redacted) -> list[str]:
+    async def _took_over(self, row: SessionRow, other: SessionRow, there: Checkpoint, taken: _Taken) -> bool:
+        """Whether a fork began with what is gone here, and wrote down what it made of its conversation."""
+        if other.parent_kind != "fork" or not (there.compactions or MEMORY in there.extensions):
+            return False
+        try:
+            forked = await Messages(self._runtime.store, other).laid(2)
+        except StoreCorrupt:
+            return True
+        pieces = () if forked is None else [piece for piece in forked.pieces if piece.session == row.session_id]
+        return any(piece.start <= message.number < piece.stop for piece in pieces for message in taken.said)
+
+    async def _left_behind(self, head: Loaded, checkpoint: Checkpoint, batch: Batch, redacted: Redacted, taken: _Taken) -> list[str]:
         """Where the content may still be, a sentence each."""
         store, row = self._runtime.store, head.row
         found = [
@@ -338,9 +364,21 @@ class Redaction(Transcripts):
             if await store.blob(row.root, digest) is not None
         ]
         copied = [what for what in ("title", "labels", "metadata") if getattr(redacted, what)]
-        for other in await store.tree(row.root) if copied else ():
-            if other.no != row.no and other.status != "deleted":
-                found += [f"{other.session_id!r} has the same {what}" for what in copied if _told(other, what) == getattr(checkpoint, what)]
+        for other in await store.tree(row.root):
+            if other.no == row.no or other.status == "deleted":
+                continue
+            there = _decoded(other)
+            if there is None:
+                found.append(f"{other.session_id!r} can't be read, so nobody can tell what it took over")
+                continue
+            found += [f"{other.session_id!r} has the same {what}" for what in copied if getattr(there, what) == getattr(checkpoint, what)]
+            if await self._took_over(row, other, there, taken):
+                found.append(f"{other.session_id!r} made notes of its conversation, or remembers it, since it took this over")
+            if there.parent is not None and there.parent.session == row.session_id and taken.called(there.parent.operation):
+                found.append(f"{other.session_id!r} was called with it")
+        told = any(message.role == "assistant" for message in taken.said)
+        if checkpoint.parent is not None and told:
+            found.append(f"{checkpoint.parent.session!r} was told what it came to")
         if isinstance(store, Auditable):
             first = min(batch.redacted)
             found += [f"the consumer {consumer!r} has read it" for consumer, seq in await store.cursors(row.no) if seq >= first]
@@ -352,10 +390,9 @@ def _first_shown(head: Loaded, found: dict[int, Entry]) -> int:
     return min((seq for seq, entry in found.items() if not isinstance(entry, _UNSEEN)), default=head.row.version)
 
 
-def _told(row: SessionRow, what: str) -> Any:
-    """What a session says about itself; ``None`` if nobody can tell."""
+def _decoded(row: SessionRow) -> Checkpoint | None:
     try:
-        return getattr(checkpoints.decode(row.checkpoint), what)
+        return checkpoints.decode(row.checkpoint)
     except (StoreCorrupt, NewerRules):
         return None
 

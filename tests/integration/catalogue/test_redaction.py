@@ -32,6 +32,7 @@ from perdure.runtime.verify import verify
 from perdure.store.sqlite import SQLiteStore
 
 from ..interactive.acting import Place, Process
+from ..interactive.test_compaction import Talker
 from ..interactive.test_middleware_calls import hook
 from .talking import Payments, echoing, line, lines, paying, sound, talk
 
@@ -298,6 +299,47 @@ async def test_what_a_branch_took_over_of_labels_and_metadata_is_said(place: Pla
         removed = await process.sessions.redact("s", entries=[created.seq])
         assert removed.unreachable == ("'f' has the same labels", "'f' has the same metadata")
         assert (await process.sessions.info("f")).metadata == {"mail": SECRET}
+
+
+async def test_what_a_branch_made_of_a_message_that_it_took_over_is_said(place: Place) -> None:
+    talker = Talker(notes=f"Somebody told me {SECRET}.")
+    agent = Agent("helper", model=talker.model)
+    async with place.process() as process:
+        await talk(process, f"I tell you {SECRET}", "something else", agent=agent)
+        await process.sessions.fork("s", session_id="f")
+        await process.sessions.fork("s", session_id="g")
+        await process.sessions.fork("s", at=0, session_id="h", replacement="another beginning")
+        for session in ("f", "h"):
+            await talk(process, *(f"question {number}" for number in range(6)), agent=agent, session=session)
+            assert (await process.sessions.checkpoint(session)).compactions == 1
+        removed = await process.sessions.redact("s", [0])
+        assert [words for words in removed.unreachable if "notes" in words] == [
+            "'f' made notes of its conversation, or remembers it, since it took this over"
+        ]
+
+
+async def test_whom_a_redacted_call_was_for_and_who_was_told_what_it_came_to_is_said(place: Place) -> None:
+    def ask(request: ModelRequest) -> Reply:
+        if request.messages[-1].role == "user":
+            return Reply(tool_calls=[ToolCall("clerk", {"task": f"look for {SECRET}"}, "c1")])
+        return Reply("done")
+
+    clerk = Agent("clerk", model=FunctionModel(lambda request: f"found {SECRET}"))
+    lead = Agent("lead", model=FunctionModel(ask), tools=[clerk.as_tool()])
+    async with place.process() as process:
+        await talk(process, "go", agent=lead)
+        child = "s.t2.0.1"
+        assert SECRET in (await process.sessions.history(child))[0].text
+        removed = await process.sessions.redact("s", [1])
+        assert f"{child!r} was called with it" in removed.unreachable
+        removed = await process.sessions.redact(child, [0])
+        assert removed.unreachable == ()
+        removed = await process.sessions.redact(child, [1])
+        assert removed.unreachable == ("'s' was told what it came to",)
+        assert SECRET in await everywhere(process, "s")
+        await process.sessions.redact("s", [2])
+        assert SECRET not in await everywhere(process, "s", child)
+        await sound(process)
 
 
 async def test_content_that_was_set_aside_goes_unless_something_else_refers_to_it(place: Place) -> None:
