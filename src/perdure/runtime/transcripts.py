@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from difflib import SequenceMatcher
 from typing import Any
@@ -41,7 +43,7 @@ from .messages import Messages
 from .names import check_limit, conflict, submission_id
 from .scope import put_away
 
-__all__ = ["Edit", "Hunk", "Revision", "Revisions", "Transcripts", "check_end", "check_idle", "revision_of", "role_at"]
+__all__ = ["Edit", "Hunk", "Revision", "Revisions", "Transcripts", "check_end", "check_idle", "differences", "revision_of", "role_at"]
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +94,37 @@ class Hunk(msgspec.Struct, frozen=True, kw_only=True):
     old: tuple[Message, ...]
     new_start: int
     new: tuple[Message, ...]
+
+
+PAIRS = 200_000
+"""How many pairs of equal messages are weighed against each other to find the smallest difference."""
+
+
+def differences(was: Sequence[str], now: Sequence[str]) -> list[tuple[int, int, int, int]]:
+    """Where two lists of digests differ: [low, high) of the one stands where [start, stop) of the other does.
+
+    Where the same is said thousands of times, the first time is taken for the first, the second for the second, and so on: any two could
+    be the same message, and weighing them all takes the square of their number.
+    """
+    ends = min(len(was), len(now))
+    head = next((index for index in range(ends) if was[index] != now[index]), ends)
+    tail = next((index for index in range(ends - head) if was[-1 - index] != now[-1 - index]), ends - head)
+    old: list[Any] = list(was[head : len(was) - tail])
+    new: list[Any] = list(now[head : len(now) - tail])
+    often = Counter(new)
+    if sum(often[digest] for digest in old) > PAIRS:
+        old, new = _counted(old), _counted(new)
+    matched = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return [(head + low, head + high, head + start, head + stop) for tag, low, high, start, stop in matched if tag != "equal"]
+
+
+def _counted(digests: list[Any]) -> list[Any]:
+    seen: Counter[Any] = Counter()
+    counted = []
+    for digest in digests:
+        seen[digest] += 1
+        counted.append((digest, seen[digest]))
+    return counted
 
 
 class Transcripts(Attachments):
@@ -170,11 +203,11 @@ class Transcripts(Attachments):
         was = await messages.digests(before.layout.slice(same))
         now = await messages.digests(after.layout.slice(same))
         hunks: list[Hunk] = []
-        for tag, low, high, start, stop in SequenceMatcher(None, was, now, autojunk=False).get_opcodes():
-            if tag != "equal":
-                removed = await messages.read(before.layout.slice(same + low, same + high), same + low)
-                added = await messages.read(after.layout.slice(same + start, same + stop), same + start)
-                hunks.append(Hunk(old_start=same + low, old=tuple(removed), new_start=same + start, new=tuple(added)))
+        # The loop has others to serve, and a heartbeat.
+        for low, high, start, stop in await asyncio.to_thread(differences, was, now):
+            removed = await messages.read(before.layout.slice(same + low, same + high), same + low)
+            added = await messages.read(after.layout.slice(same + start, same + stop), same + start)
+            hunks.append(Hunk(old_start=same + low, old=tuple(removed), new_start=same + start, new=tuple(added)))
         return hunks
 
     async def _transcript(self, head: Loaded, revision: str | None = None) -> tuple[Messages, Transcript]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -33,6 +35,8 @@ from perdure import (
 )
 from perdure.core.messages import digest_of, part_digest
 from perdure.core.transcript import EMPTY, chained
+from perdure.runtime import transcripts
+from perdure.runtime.transcripts import differences
 from perdure.testing.faults import Call, Fault
 
 from ..interactive.acting import Place
@@ -642,3 +646,55 @@ async def test_a_session_that_is_not_there_is_not_edited(place: Place) -> None:
         ):
             with pytest.raises(SessionNotFound):
                 await call
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "hunks"),
+    [
+        ("abc", "abc", []),
+        ("", "ab", [(0, 0, 0, 2)]),
+        ("abcd", "aXcd", [(1, 2, 1, 2)]),
+        ("aXbbYa", "abbZa", [(1, 2, 1, 1), (4, 5, 3, 4)]),
+    ],
+)
+def test_where_transcripts_differ_is_told_span_by_span(was: str, now: str, hunks: list[tuple[int, ...]]) -> None:
+    found = differences(list(was), list(now))
+    rebuilt = list(was)
+    for low, high, start, stop in reversed(found):
+        rebuilt[low:high] = now[start:stop]
+    assert rebuilt == list(now)
+    assert found == hunks
+
+
+def test_the_same_message_said_ten_thousand_times_is_no_square_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    weighed: list[int] = []
+    matcher = transcripts.SequenceMatcher
+
+    def counting(junk: Any, old: list[Any], new: list[Any], autojunk: bool) -> Any:
+        often = Counter(new)
+        weighed.append(sum(often[item] for item in old))
+        return matcher(junk, old, new, autojunk)
+
+    monkeypatch.setattr(transcripts, "SequenceMatcher", counting)
+    was = ["first", *["ok"] * 10_000, "last"]
+    now = ["first", "new", *["ok"] * 4_000, "other", *["ok"] * 6_000, "another", "last"]
+    found = differences(was, now)
+    assert weighed[0] <= transcripts.PAIRS
+    assert [(now[start:stop], was[low:high]) for low, high, start, stop in found] == [(["new"], []), (["other"], []), (["another"], [])]
+
+
+async def test_comparing_long_transcripts_leaves_the_loop_to_others(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+
+    def watched(*lists: Any) -> Any:
+        threads.append(threading.get_ident())
+        return differences(*lists)
+
+    monkeypatch.setattr(transcripts, "differences", watched)
+    async with place.process() as process:
+        await edit_fixture(process)
+        old = await process.sessions.revision("s")
+        await process.sessions.rewrite("s", (0, 1), ["rather this"])
+        [hunk] = await process.sessions.diff("s", old)
+        assert [message.text for message in hunk.new] == ["rather this"]
+    assert threads != [threading.get_ident()]
