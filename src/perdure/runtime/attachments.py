@@ -47,8 +47,10 @@ class Attachments(Scope):
         """Remove content outside of the database that nothing refers to, and what was left half done.
 
         What was put less than ``grace`` seconds ago stays, and so does what somebody is about to refer to. Raises `UsageError` if this
-        store keeps nothing outside.
+        store keeps nothing outside, and for one owner's sessions: content is not anybody's.
         """
+        if self._owner is not None:
+            raise UsageError("a sweep looks at the content of all sessions", hint="runtime.sessions.sweep()")
         if not isinstance(self._runtime.store, WithBlobs):
             raise UsageError("this store keeps nothing outside of its database", hint="perdure.open(…, blobs=DirectoryBlobs(…)) would")
         return await self._runtime.store.sweep(grace=grace)

@@ -305,8 +305,8 @@ ARGUMENTS: dict[str, Any] = {
 
 
 def names_a_session(signature: inspect.Signature) -> bool:
-    named = signature.parameters.get("session_id")
-    return named is not None and named.default is named.empty
+    named = [*signature.parameters.values()][1:2]
+    return [item.name for item in named if item.default is item.empty] in (["session_id"], ["session"])
 
 
 def verbs() -> list[str]:
@@ -406,6 +406,8 @@ async def test_what_is_about_all_sessions_is_not_for_one_owner_and_a_token_opens
             theirs.consumer("mails")
         with pytest.raises(perdure.UsageError, match="whose its sessions are"):
             await theirs.import_from(io.BytesIO())
+        with pytest.raises(perdure.UsageError, match="all sessions"):
+            await theirs.sweep(grace=0)
         with pytest.raises(SessionNotFound):
             await theirs.report(tokens.issue(process.store.secret, "s", "t2.0.1", 1), "paid")
         assert await process.everything() == before
