@@ -124,7 +124,7 @@ class Driver:
         self.agent = agent
         self.router: Router = runtime.models.router(agent)
         self._calls = Calls(session_id, agent, self._team, self._known.context, self._known.blob)
-        outputs = Outputs(agent, session_id)
+        outputs = Outputs(agent, session_id, self.clock)
         self._work = Work(
             agent,
             self.router,

@@ -14,10 +14,14 @@ from ..core.checkpoint import Checkpoint
 from ..core.finishing import OUTPUT_INVALID, REFUSED
 from ..core.records import Failure
 from ..core.words import said, words
-from ..tools.tool import Running, begin, makes_coroutine
+from ..tools.tool import Running, ToolCancelled, begin, makes_coroutine
+from .clock import Clock
 from .steps import LETTING_GO_SECONDS
 
-__all__ = ["Outputs", "Wrong"]
+__all__ = ["VALIDATOR_SECONDS", "Outputs", "Wrong"]
+
+VALIDATOR_SECONDS = 60.0
+"""How long a validator may take: the session is held by its process meanwhile, and so is what its turn drew from a pool."""
 
 
 class Wrong(msgspec.Struct, frozen=True):
@@ -35,9 +39,10 @@ class Wrong(msgspec.Struct, frozen=True):
 class Outputs:
     """Looks at the outputs of one session's agent."""
 
-    def __init__(self, agent: Agent, session_id: str) -> None:
+    def __init__(self, agent: Agent, session_id: str, clock: Clock) -> None:
         self._agent = agent
         self._session_id = session_id
+        self._clock = clock
 
     @property
     def validates(self) -> bool:
@@ -57,8 +62,8 @@ class Outputs:
     async def judge(self, checkpoint: Checkpoint, output: Any) -> str:
         """What the validators find wrong, each asked only if those before it found nothing; empty if nothing is.
 
-        Raises `ValidatorFailed` where one raises anything but ``ValueError``, or answers with anything but text. Cancelling it ends the
-        validator that runs, unless that is sync.
+        Raises `ValidatorFailed` where one raises anything but ``ValueError``, answers with anything but text, or takes longer than
+        `VALIDATOR_SECONDS`. Cancelling it ends the validator that runs, unless that is sync; one that takes too long is ended too.
         """
         turn = checkpoint.turn
         context = OutputContext(
@@ -77,16 +82,21 @@ class Outputs:
 
     async def _verdict(self, validator: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
         name = getattr(validator, "__name__", type(validator).__name__)
-        running: Running[Any] = begin(
-            name, lambda: validator(*arguments), {}, is_async=makes_coroutine(validator), then=lambda answer: answer
-        )
+        is_async = makes_coroutine(validator)
+        running: Running[Any] = begin(name, lambda: validator(*arguments), {}, is_async=is_async, then=lambda answer: answer)
+        # A clock that jumps whenever nothing is to be done here knows nothing of a thread.
+        until = self._clock.now() + round(VALIDATOR_SECONDS * 1000)
+        timer = asyncio.ensure_future(self._clock.sleep_until(until) if is_async else asyncio.sleep(VALIDATOR_SECONDS))
         try:
-            await asyncio.wait([running.ended])
-        except asyncio.CancelledError:
-            running.cancel()
-            if makes_coroutine(validator):
-                await asyncio.wait([running.ended], timeout=LETTING_GO_SECONDS)
-            raise
+            await asyncio.wait([running.ended, timer], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            if not running.done:
+                running.cancel()
+                if is_async:
+                    await asyncio.wait([running.ended], timeout=LETTING_GO_SECONDS)
+        if not running.done or isinstance(running.ended.exception(), ToolCancelled):
+            raise ValidatorFailed(f"the output validator {name} failed: no verdict within {VALIDATOR_SECONDS:g} s")
         error = running.ended.exception()
         if isinstance(error, ValueError | AssertionError):
             return said(error) or f"{name} doesn't accept it"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -204,6 +205,38 @@ async def test_a_validator_that_comes_to_no_verdict_fails_the_turn_and_the_answe
     assert result.failure.code == "output_invalid"
     assert words in result.failure.message
     assert result.usage.calls == 1
+
+
+@pytest.mark.parametrize("kind", ["async", "deaf", "sync"])
+async def test_a_validator_that_hangs_fails_the_turn_after_a_minute_and_the_answer_is_kept(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, released = VirtualClock(auto=True), threading.Event()
+
+    async def hangs(output: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if kind == "deaf":
+                await asyncio.Event().wait()
+            raise
+
+    if kind != "async":
+        monkeypatch.setattr("perdure.runtime.output.LETTING_GO_SECONDS", 0.0)
+    if kind == "sync":
+        # Threads live in real time.
+        monkeypatch.setattr("perdure.runtime.output.VALIDATOR_SECONDS", 0.01)
+    validator: Any = (lambda output: released.wait() and None) if kind == "sync" else hangs
+    agent = Agent("a", model=ScriptedModel(["fine"]), output_validators=[validator])
+    began = clock.now()
+    async with perdure.open("memory://", clock=clock) as runtime:
+        result = await runtime.run(agent, "?", session="s")
+    released.set()
+
+    assert (result.status, result.text) == ("failed", "fine")
+    assert result.failure is not None
+    assert (result.failure.code, "no verdict within" in result.failure.message) == ("output_invalid", True)
+    assert kind == "sync" or clock.now() - began == 60_000
 
 
 async def test_a_refusal_is_not_corrected(runtime: Runtime) -> None:
