@@ -7,8 +7,9 @@ import asyncio
 from typing import Any
 
 from ..agent import Agent
-from ..core.errors import UnknownAgent
+from ..core.errors import UnknownAgent, UsageError
 from ..core.messages import Message
+from ..models.prices import Prices
 from ..runtime.asked import AskedRequest
 from ..runtime.replay import Replay, replay
 from .agents import load_all
@@ -84,19 +85,24 @@ def _role(message: Message) -> str:
 
 def replay_session(arguments: argparse.Namespace) -> int:
     """Play a session to an agent; the exit code says whether all came out the same."""
-    agents = list(dict.fromkeys(agent for name in arguments.agents for agent in load_all(name)))
-    return asyncio.run(_replay(arguments, agents))
+    where, name = arguments.agents, arguments.agent
+    if not where and not name:
+        raise UsageError("it takes an agent to replay a session", hint="--agent MODULE or MODULE:AGENT, or --agents WHERE … --agent NAME")
+    if not where:
+        where, name = [name], ""
+    agents = list(dict.fromkeys(agent for place in where for agent in load_all(place)))
+    return asyncio.run(_replay(arguments, agents, name))
 
 
-async def _replay(arguments: argparse.Namespace, agents: list[Agent]) -> int:
+async def _replay(arguments: argparse.Namespace, agents: list[Agent], given: str | None) -> int:
     async with opened(arguments) as runtime:
         recording = await runtime.sessions.recording(arguments.session)
-    name = arguments.agent or (agents[0].name if len(agents) == 1 else recording.agent)
+    name = given or (agents[0].name if len(agents) == 1 else recording.agent)
     agent = next((item for item in agents if item.name == name), None)
     if agent is None:
         raise UnknownAgent(f"there is no agent {name!r}", hint=f"known here: {', '.join(item.name for item in agents)}")
     model = recording.model() if arguments.model == "recorded" else arguments.model
-    found = await replay(recording, agent, model=model)
+    found = await replay(recording, agent, model=model, prices=Prices() if Prices.installed() else None)
     screen = Screen(as_json=arguments.json)
     if arguments.json:
         screen.json({**plain(found), "same": found.same})
@@ -107,12 +113,14 @@ async def _replay(arguments: argparse.Namespace, agents: list[Agent]) -> int:
 
 def _show_replay(screen: Screen, found: Replay) -> None:
     for turn in found.turns:
-        then, now = turn.status
+        (then, now), (used_then, used_now) = turn.status, map(str, turn.usage)
         same = then == now and not turn.difference
         ended = f"{then or 'unfinished'}" if then == now else f"{then or 'unfinished'} then, {now} now"
         screen.line(("= " if same else "≠ ", "green" if same else "yellow"), (turn.turn, "bold"), f"  {ended}")
         if turn.failure:
             screen.line((turn.failure, "red"), indent=4)
+        if used_then != used_now:
+            screen.line(("≠ ", "yellow"), f"used {used_then} then, {used_now} now", indent=4)
         for line in turn.difference:
             style = {"+": "green", "-": "red"}.get(line[:1], "dim")
             screen.line((line, style), indent=4)

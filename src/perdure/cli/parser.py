@@ -304,8 +304,8 @@ def _again(command: Any) -> None:
     said = "Say the same to an agent, in memory; receipts answer its calls, and nothing runs."
     replay = command("replay", "again:replay_session", said, json=True)
     replay.add_argument("session", metavar="SESSION", type=_named)
-    replay.add_argument("--agents", nargs="+", action="extend", required=True, metavar="WHERE", help=where)
-    replay.add_argument("--agent", metavar="NAME", help="which of them; the recorded one's name, if left out")
+    replay.add_argument("--agents", nargs="+", action="extend", default=[], metavar="WHERE", help=where)
+    replay.add_argument("--agent", metavar="NAME", help="which of them, the recorded one's name if left out; alone, a WHERE itself")
     replay.add_argument(
         "--model", metavar="NAME", help="this model instead of its own: openai:…, anthropic:…; recorded: as it answered then"
     )

@@ -13,6 +13,7 @@ import msgspec
 
 from ..core import canonical, entries
 from ..core.entries import (
+    DefinitionChange,
     Entry,
     Foreign,
     Forked,
@@ -147,6 +148,7 @@ class _Reader:
         self._content: dict[str, bytes] = {}
         self._notes: list[str] = []
         self._turn: TurnStarted | None = None
+        self._agent = ""
         self._said: list[Said] = []
         self._transcript: list[tuple[str, tuple[Part, ...]]] = []
         self._step = 0
@@ -171,7 +173,10 @@ class _Reader:
             case TurnStarted() if entry.rejected:
                 self._notes.append(f"the message {entry.submission!r} was rejected, and is left out")
             case TurnStarted():
-                self._turn, self._said, self._transcript, self._step = entry, [], [], 0
+                self._turn, self._said, self._transcript, self._step, self._agent = entry, [], [], 0, entry.agent
+            case DefinitionChange() if self._turn is not None and entry.agent != self._agent:
+                self._agent = entry.agent
+                self._notes.append(f"{self._turn.turn} was handed over to {entry.agent!r}, which is not played: one agent answers it all")
             case OperationPlanned() | OperationStarted():
                 if entry.plan is not None:
                     self._kinds[entry.operation] = entry.plan.kind

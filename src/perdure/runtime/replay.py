@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections import Counter, defaultdict, deque
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -23,6 +24,7 @@ from ..core.media import Media
 from ..core.messages import Blob, Reasoning, Text, ToolCall, ToolCallResponse, Uri
 from ..core.usage import Totals
 from ..models.base import Model
+from ..models.prices import Price, Prices
 from ..models.router import Router
 from ..tools.context import ToolContext
 from ..tools.tool import BoundCall, Running, Tool, ToolError, begin
@@ -70,7 +72,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def same(self) -> bool:
-        """Whether every turn ended the same, said the same and asked for the same."""
+        """Whether every turn ended the same, said the same and asked for the same. What it used may be something else."""
         ended = all(turn.status[0] == turn.status[1] and not turn.difference for turn in self.turns)
         return ended and not self.refused and not self.missing
 
@@ -171,17 +173,24 @@ def stand_in(agent: Agent, receipts: Receipts, *, model: str | Model | Router | 
     )
 
 
-async def replay(recording: Recording, agent: Agent, *, model: str | Model | Router | None = None) -> Replay:
+async def replay(
+    recording: Recording,
+    agent: Agent,
+    *,
+    model: str | Model | Router | None = None,
+    prices: Prices | Mapping[str, Price] | None = None,
+) -> Replay:
     """Say the same to an agent, turn by turn, in memory. Raises what its model's name does, and what sending does.
 
-    ``model`` is asked instead of the agent's own; its calls are real ones. Tools are never run: see `stand_in`.
+    ``model`` is asked instead of the agent's own; its calls are real ones. Tools are never run: see `stand_in`. With ``prices`` the
+    usage of now says what it costs, as a runtime's does.
     """
     receipts, steers = Receipts(recording.calls), _Steers()
     steered = any(said.step or index for turn in recording.turns for index, said in enumerate(turn.said) if not said.answers)
     played = stand_in(agent, receipts, model=model, steers=steers if steered else None)
     results: list[Result] = []
     before = after = Totals()
-    async with Runtime(store_at("memory://", None)) as runtime, runtime.session(recording.session_id, played) as session:
+    async with Runtime(store_at("memory://", None), prices=prices) as runtime, runtime.session(recording.session_id, played) as session:
         steers.session, steers.recording = session, recording
         seq = 0
         for turn in recording.turns:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..agent import Agent
 from ..models.base import Model
+from ..models.prices import Price, Prices
 from ..models.router import Router
 from ..runtime.recording import RecordedCall, Recording, recording_of_lines
 from ..runtime.replay import Receipts, Replay, replay, stand_in
@@ -36,12 +37,14 @@ class Incident:
         """The agent with the recorded answers for a model and the recorded receipts behind its tools, to be run by the test itself."""
         return stand_in(agent, Receipts(self.recording.calls), model=self.model)
 
-    async def replay(self, agent: Agent, *, model: str | Model | Router | None = None) -> Replay:
+    async def replay(
+        self, agent: Agent, *, model: str | Model | Router | None = None, prices: Prices | Mapping[str, Price] | None = None
+    ) -> Replay:
         """Say to the agent what was said then, in memory; ``model`` instead of the recorded answers. No tool runs.
 
         Its `Replay` says where transcripts, usage and effects differ: ``assert (await incident.replay(agent)).same``.
         """
-        return await replay(self.recording, agent, model=self.model if model is None else model)
+        return await replay(self.recording, agent, model=self.model if model is None else model, prices=prices)
 
 
 async def from_session(source: str | os.PathLike[str] | Iterable[str | bytes], *, session: str | None = None) -> Incident:

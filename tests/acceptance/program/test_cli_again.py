@@ -75,6 +75,10 @@ def test_a_session_is_played_again_and_nothing_runs(perdure: Program) -> None:
     same = perdure("replay", "s", "--agents", "agents_here", "--agent", "shop")
     assert same.endswith("the same\n")
     assert perdure("replay", "s", "--agents", "agents_here", "--model", "recorded").endswith("the same\n")
+    assert perdure("replay", "s", "--agent", "agents_here:shop").endswith("the same\n")
+    assert perdure("replay", "s", "--agent", "agents_here").endswith("the same\n")
+    perdure("replay", "s", code=2)
+    assert "--agent MODULE" in perdure.errors
     different = perdure("replay", "s", "--agents", "agents_here:changed", code=1)
     assert "it came out differently" in different
     data = json.loads(perdure("replay", "s", "--agents", "agents_here:changed", "--json", code=1))

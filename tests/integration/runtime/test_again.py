@@ -22,6 +22,7 @@ from perdure import (
     HookContext,
     Middleware,
     ModelRequest,
+    Price,
     Reply,
     Runtime,
     ScriptedModel,
@@ -375,3 +376,29 @@ async def test_lines_that_are_no_whole_export_are_none(runtime: Runtime, cut: in
     broken = [[], lines[:-1], [*lines[:2], lines[2].replace(b'"at":', b'"at" :'), *lines[3:]]][cut]
     with pytest.raises(ImportRefused):
         await from_session(broken)
+
+
+async def test_a_replay_says_what_the_same_words_cost_now(runtime: Runtime) -> None:
+    def agent(tokens: int) -> Agent:
+        return Agent("a", model=ScriptedModel([Reply("hi", usage=Usage(input_tokens=tokens, output_tokens=0))], name="m"))
+
+    prices = {"m": Price(input=2, output=1)}
+    await runtime.run(agent(1_000_000), "hello", session="s")
+    recording = await runtime.sessions.recording("s")
+
+    found = await replay(recording, agent(3_000_000), prices=prices)
+    [turn] = found.turns
+    assert [used.total_tokens for used in turn.usage] == [1_000_000, 3_000_000]
+    assert found.usage[1].cost == perdure.usd(6)
+    assert found.same
+    assert (await replay(recording, agent(3_000_000))).usage[1].cost == 0
+
+
+async def test_a_replay_says_that_a_turn_was_handed_over(runtime: Runtime) -> None:
+    billing = Agent("billing", model=ScriptedModel(["It is paid."]))
+    first = [Reply(tool_calls=[ToolCall("transfer_to_billing", {"reason": "money"})]), "It is paid."]
+    support = Agent("support", model=ScriptedModel(first), handoffs=[billing])
+    await runtime.run(support, "Is it paid?", session="s")
+
+    found = await replay(await runtime.sessions.recording("s"), support.replace(model=ScriptedModel(first)))
+    assert found.notes == ("t2 was handed over to 'billing', which is not played: one agent answers it all",)
