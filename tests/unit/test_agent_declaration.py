@@ -144,7 +144,7 @@ def test_other_names_are_refused(name: Any) -> None:
         ({"model": 7}, "the model of the agent"),
         ({"model": Echo}, "the model of the agent"),
         ({"limits": {"steps": 3}}, "Limits"),
-        ({"limits": Limits(steps=0)}, "steps=0.*at least 1"),
+        ({"limits": Limits(steps=0)}, "steps=0.*at least 1.*which is 50"),
         ({"limits": Limits(steps=True)}, "steps=True"),
         ({"limits": Limits(tool_calls=-1)}, "tool_calls=-1.*at least 0"),
         ({"limits": Limits(tokens=2**60)}, "tokens"),

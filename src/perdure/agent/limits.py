@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..core import canonical
+from ..core.budget import STEPS
 from ..core.records import Limits
 
 __all__ = ["LEAST", "wrong_limit"]
@@ -23,5 +24,6 @@ def wrong_limit(limits: object) -> tuple[str, str] | None:
         most = canonical.MAX_INTEGER // 1000 if limit == "seconds" else canonical.MAX_INTEGER
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most):
             unit = ", in billionths of a dollar: usd(2.50)" if limit == "cost" else ""
-            return f"have {limit}={value!r:.40}, which is no number of {limit}", f"at least {least}{unit}, or None"
+            none = f"None, which is {STEPS} for an agent's turn; 10**9 is as good as none" if limit == "steps" else "None"
+            return f"have {limit}={value!r:.40}, which is no number of {limit}", f"at least {least}{unit}, or {none}"
     return None

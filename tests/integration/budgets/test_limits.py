@@ -181,6 +181,14 @@ async def test_time_that_a_person_takes_is_nobodys_budget(place: Place) -> None:
         assert (await running).ok
 
 
+async def test_a_turn_whose_agent_says_nothing_about_steps_ends_after_fifty(place: Place) -> None:
+    async with place.process() as process:
+        result = await process.run(looker(60), "go", session="s")
+        assert (result.status, result.reason, result.usage.calls) == ("limited", "limit reached: steps", 50)
+        more = await process.run(looker(60, limits=Limits(steps=10**9)), "go", session="t")
+        assert (more.status, more.usage.calls) == ("completed", 61)
+
+
 @pytest.mark.spec("S0-273")
 async def test_an_agent_that_is_called_has_counters_of_its_own_and_what_it_used_is_its_callers_too(place: Place) -> None:
     def leads(request: ModelRequest) -> Reply:
