@@ -15,7 +15,7 @@ from ..core.finishing import OUTPUT_INVALID, REFUSED
 from ..core.records import Failure
 from ..core.words import said, words
 from ..tools.tool import Running, ToolCancelled, begin, makes_coroutine
-from .clock import Clock
+from .clock import Clock, SystemClock, first_of
 from .steps import LETTING_GO_SECONDS
 
 __all__ = ["VALIDATOR_SECONDS", "Outputs", "Wrong"]
@@ -85,12 +85,10 @@ class Outputs:
         is_async = makes_coroutine(validator)
         running: Running[Any] = begin(name, lambda: validator(*arguments), {}, is_async=is_async, then=lambda answer: answer)
         # A clock that jumps whenever nothing is to be done here knows nothing of a thread.
-        until = self._clock.now() + round(VALIDATOR_SECONDS * 1000)
-        timer = asyncio.ensure_future(self._clock.sleep_until(until) if is_async else asyncio.sleep(VALIDATOR_SECONDS))
+        clock = self._clock if is_async else SystemClock()
         try:
-            await asyncio.wait([running.ended, timer], return_when=asyncio.FIRST_COMPLETED)
+            await first_of(clock, running.ended, seconds=VALIDATOR_SECONDS)
         finally:
-            timer.cancel()
             if not running.done:
                 running.cancel()
                 if is_async:
