@@ -16,6 +16,8 @@ from perdure.store.conformance.consumers import Consumers
 from perdure.store.conformance.content import Content
 from perdure.store.conformance.holding import Holding
 from perdure.store.conformance.keeping import Keeping
+from perdure.store.conformance.reading import Reading
+from perdure.store.conformance.submissions import Submissions
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.address import parse
 from perdure.store.postgres.line import Line, connect
@@ -56,7 +58,7 @@ class TestPostgres(StoreConformance, PoolConformance):
         return PostgresPlace(postgres)
 
 
-class TestPartitions(Commits, Content, Consumers, Keeping):
+class TestPartitions(Commits, Submissions, Reading, Content, Consumers, Keeping):
     """Whatever has to do with the tables that are cut; the others are whole here too."""
 
     @pytest.fixture

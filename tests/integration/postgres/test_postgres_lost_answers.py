@@ -11,7 +11,8 @@ import psycopg
 import pytest
 
 import perdure
-from perdure import Agent, Reply, ScriptedModel, StoreBroken, ToolCall, ToolContext, tool
+from perdure import Agent, Reply, ScriptedModel, StoreBroken, StoreReadOnly, ToolCall, ToolContext, tool
+from perdure.core.records import Amounts, Limits
 from perdure.store.base import (
     Adopted,
     Adoption,
@@ -27,6 +28,7 @@ from perdure.store.base import (
     Stale,
 )
 from perdure.store.conformance.kit import LEASE, catalogue, content, create, creation, fact, facts, row_of, runner, step, submission
+from perdure.store.pools import Draw
 from perdure.store.postgres import PostgresStore
 from tests.postgres import Server
 
@@ -121,6 +123,38 @@ async def test_a_write_whose_answer_was_lost_is_done_once_and_answered_as_if_not
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
+async def test_a_lease_whose_answer_was_lost_runs_and_one_that_was_given_back_is_gone(
+    postgres: Server, cutter: Cutter, moment: Any
+) -> None:
+    async with opened(postgres, cutter) as store:
+        cutter.cut(".heartbeat(", moment)
+        ends = await store.heartbeat(runner("r1"), LEASE)
+        assert [(known.id, known.expires) for known in await store.runners()] == [("r1", ends)]
+        cutter.cut("DELETE FROM", moment)
+        await store.retire("r1")
+        assert (await store.runners(), cutter.cuts) == ([], 2)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_what_is_put_into_a_pool_and_drawn_from_it_is_counted_once_whatever_answer_was_lost(
+    postgres: Server, cutter: Cutter, moment: Any
+) -> None:
+    async with opened(postgres, cutter) as store:
+        no = await create(store)
+        cutter.cut("COMMIT", moment)
+        made = await store.change_pool("acme", Limits(tokens=100), fresh="p1", add=False)
+        cutter.cut("COMMIT", moment)
+        more = await store.change_pool("acme", Limits(tokens=20), fresh="p2", add=True)
+        assert (made.limits.tokens, more.limits.tokens, more.id) == (100, 120, "p1")
+        drawing = step(no, draws=(Draw(owner="acme", pool="p1", drawn=Amounts(tokens=30), used=Amounts()),))
+        cutter.cut("COMMIT", moment)
+        assert await store.commit(drawing) == Committed(2, 0, 1)
+        pool = await store.pool("acme")
+        assert pool is not None
+        assert (pool.drawn, cutter.cuts) == (Amounts(tokens=30), 3)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_submission_whose_answer_was_lost_is_the_first_and_not_a_duplicate(postgres: Server, cutter: Cutter, moment: Any) -> None:
     async with opened(postgres, cutter) as store:
         cutter.cut(".write(", moment)
@@ -210,6 +244,45 @@ async def test_when_patience_is_over_the_outcome_is_said_to_be_unknown_and_nobod
             await store.entries(no)
         cutter.down = False
         assert (await row_of(store)).version == 2
+
+
+async def test_a_server_that_was_made_a_replica_is_left_for_the_one_that_takes_writes(postgres: Server) -> None:
+    """The kept connections lead to the old primary, which only reads by now; new ones to the new primary."""
+    store = PostgresStore(postgres.store(postgres.schema()), patience=5.0)
+    await store.open()
+    no = await create(store)
+    await store.put_blob("s", content(b"x"))
+    demoted = [store._writer._line, *store._alone._lines]
+    for line in demoted:
+        assert line is not None
+        line.psycopg.execute("SET default_transaction_read_only = on")
+    assert await store.commit(step(no)) == Committed(2, 0, 1)
+    await store.put_blob("s", content(b"y"))
+    await store.put_blob("s", content(b"z"))
+    assert all(line is not None and line.closed for line in demoted)
+    assert len(await store.blobs("s")) == 3
+    await store.close()
+
+
+async def test_a_database_in_which_nothing_can_be_written_any_more_says_so_in_the_end(postgres: Server) -> None:
+    role = f"writer_{postgres.schema()}"
+    postgres.execute(f'CREATE ROLE "{role}" LOGIN SUPERUSER')
+    url = postgres.store(postgres.schema())
+    store = PostgresStore(url.replace("postgres:@", f"{role}:@") if "postgres:@" in url else f"{url}&user={role}", patience=0.2)
+    await store.open()
+    no = await create(store)
+    try:
+        postgres.execute(f'ALTER ROLE "{role}" SET default_transaction_read_only = on')
+        postgres.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", role)
+        with pytest.raises(StoreReadOnly, match="takes no writes"):
+            await store.commit(step(no, redacted=(1,)))
+        with pytest.raises(StoreBroken, match="takes no writes"):
+            await store.commit(step(no))
+        postgres.execute(f'ALTER ROLE "{role}" RESET default_transaction_read_only')
+        assert await store.commit(step(no)) == Committed(2, 0, 1)
+    finally:
+        await store.close()
+        postgres.execute(f'REASSIGN OWNED BY "{role}" TO CURRENT_USER; DROP ROLE "{role}"')
 
 
 async def test_a_backend_that_is_terminated_in_a_commit_costs_nothing_but_time(postgres: Server) -> None:

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ...core.errors import FormatUnknown, StoreBroken, StoreCorrupt, StoreReadOnly, UsageError
+from ...core.errors import FormatUnknown, StoreBroken, StoreCorrupt, StoreError, StoreReadOnly, UsageError
 from .address import Address
-from .line import Failed, Line, Lost, connect, translate
+from .line import Demoted, Failed, Line, Lost, connect, translate
 from .shapes import Shapes
 from .sql import FORMAT, Sql, sql_for
 
@@ -70,7 +70,7 @@ class Database:
         return connect(self.address.conninfo, self._sql.queries, self.timeout)
 
     def persist(self, attempt: Callable[[], T], what: str) -> T:
-        """Call until it raises no `Lost`, or patience is over. Raises `StoreBroken` then."""
+        """Call until it raises no `Lost`, or patience is over. Raises what `unreachable` says then."""
         end = time.monotonic() + self.patience
         pause = FIRST_PAUSE
         while True:
@@ -82,7 +82,9 @@ class Database:
                 time.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE)
 
-    def unreachable(self, error: Lost, what: str) -> StoreBroken:
+    def unreachable(self, error: Lost, what: str) -> StoreError:
+        if isinstance(error, Demoted):
+            return StoreReadOnly(f"{what}: {self.address.shown} takes no writes: {error}", hint="connect to the primary")
         return StoreBroken(f"{what}: {self.address.shown} can't be reached: {error}", hint="it is safe to try again once it can")
 
     # -------------------------------------------------------------------------------------------------------------- opening

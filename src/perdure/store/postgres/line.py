@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg.pq.abc import PGconn
 
-__all__ = ["Failed", "Line", "Lost", "connect", "translate"]
+__all__ = ["Demoted", "Failed", "Line", "Lost", "connect", "translate"]
 
 CANCEL_PATIENCE = 1.0
 """How long a statement that was asked to stop may take for it (seconds)."""
@@ -38,6 +38,10 @@ _ACTIVE = 1
 
 class Lost(Exception):
     """The connection ended, or could not be had. What was under way may be stored or not."""
+
+
+class Demoted(Lost):
+    """The server at the other end takes no writes any more; another one may. Nothing of the statement is stored."""
 
 
 class Failed(Exception):
@@ -141,6 +145,10 @@ class Line:
             elif result.status not in (_COMMAND, _EMPTY):
                 failed = failed or Failed(_field(result, 67), _field(result, 77) or _said(pg))
         if failed is not None:
+            if failed.sqlstate == "25006":
+                # Nobody who knows that it may only read comes here: it was the primary when it was opened.
+                self.close()
+                raise Demoted(failed.message)
             if failed.sqlstate[:3] in ("57P", "08P", "") or failed.sqlstate[:2] == "08" or pg.status != 0:
                 self.close()
                 raise Lost(failed.message)
