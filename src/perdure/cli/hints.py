@@ -29,6 +29,7 @@ SPOKEN: dict[str, tuple[str, ...] | str] = {
     "sessions.repair(…)": ("repair",),
     "give route=, or select one with sessions.select_route(…)": ("route", "ROUTE"),
     "open it with make=True to make one": "--db or PERDURE_DB name another; `perdure run` makes one",
+    "name the database itself with direct=": "--jobs names the database itself",
     "while_running=True": "--while-running",
     "tree=True": "--tree",
     "session_id=…": "--session ID",

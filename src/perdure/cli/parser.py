@@ -201,6 +201,7 @@ def _operating(command: Any) -> None:
     )
     worker.add_argument("--concurrency", type=_natural, default=16, metavar="N", help="how many sessions at once (16)")
     worker.add_argument("--engine", choices=("local", "procrastinate"), help="what carries hints: procrastinate on PostgreSQL, else local")
+    worker.add_argument("--jobs", default="", metavar="URL", help="the database of the hints, where --db leads through a pooler")
     worker.add_argument("--poll", type=float, default=1.0, metavar="SECONDS", help="how often it looks besides hearing of changes (1)")
     worker.add_argument("--grace", type=float, default=10.0, metavar="SECONDS", help="how long running effects may take to end (10)")
     worker.add_argument(

@@ -119,7 +119,7 @@ async def _engine(arguments: argparse.Namespace) -> AsyncIterator[Engine]:
         return
     from ..workers.procrastinate import ProcrastinateEngine
 
-    async with ProcrastinateEngine(arguments.db) as engine:
+    async with ProcrastinateEngine(arguments.db, direct=arguments.jobs) as engine:
         yield engine
 
 

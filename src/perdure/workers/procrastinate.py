@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ..core.errors import InvalidURL, MissingExtra, StoreBroken
+from ..core.errors import FormatUnknown, InvalidURL, MissingExtra, StoreBroken
 from ..store.postgres.address import parse
 from .engine import Look
 
@@ -43,25 +43,32 @@ well does nothing after the database was restarted."""
 MAKING = 0x70647577
 """The advisory lock of whoever makes the tables."""
 
+MADE_BY = "Procrastinate {}.{}".format(*procrastinate.__version__.split("."))
+"""Whose tables they are: its schema may change with a minor version."""
+
 _log = logging.getLogger("perdure.workers")
 
 
 class ProcrastinateEngine:
     """Jobs in the database of a ``postgresql://`` address. Use it with ``async with``; it makes its tables when they are missing.
 
-    ``polling`` is how often, in seconds, jobs are looked for besides Procrastinate's own notices. Raises `InvalidURL`, and when it is
-    entered `StoreBroken` for a database that can't be reached, or where it may make no tables.
+    ``direct`` is the address that doesn't lead through a pooler: Procrastinate keeps prepared statements, settings and a listener on its
+    connections. ``polling`` is how often, in seconds, jobs are looked for besides Procrastinate's own notices. Raises `InvalidURL`, for an
+    address with ``listen=no`` and no ``direct`` one too; and when it is entered `StoreBroken` for a database that can't be reached, or
+    where it may make no tables, and `FormatUnknown` for tables of another Procrastinate.
     """
 
-    def __init__(self, url: str, *, polling: float = 5.0) -> None:
-        if url.partition("://")[0] not in ("postgresql", "postgres"):
-            raise InvalidURL(f"{url!r} is no PostgreSQL database", hint="workers on other stores need no engine but their process")
-        address = parse(url)
-        given = conninfo_to_dict(address.conninfo)
-        self._schema = f"{address.schema}_jobs"
+    def __init__(self, url: str, *, direct: str = "", polling: float = 5.0) -> None:
+        for given in filter(None, (url, direct)):
+            if given.partition("://")[0] not in ("postgresql", "postgres"):
+                raise InvalidURL("jobs need a PostgreSQL database", hint="workers on other stores need no engine but their process")
+        address = parse(direct or url)
+        if not address.listen:
+            raise InvalidURL("jobs can't go through a pooler in transaction mode", hint="name the database itself with direct=")
+        known = conninfo_to_dict(address.conninfo)
+        self._schema = f"{parse(url).schema}_jobs"
         path = f"-c search_path={self._schema}"
-        self._conninfo = make_conninfo(address.conninfo, options=f"{given.get('options') or ''} {path}".strip())
-        self._listen = address.listen
+        self._conninfo = make_conninfo(address.conninfo, options=f"{known.get('options') or ''} {path}".strip())
         self._polling = polling
         self._app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=self._conninfo, **POOL))
         self._task = self._app.task(name=TASK, queue=QUEUE)(self._run)
@@ -94,7 +101,7 @@ class ProcrastinateEngine:
             await self._app.run_worker_async(
                 queues=[QUEUE],
                 concurrency=concurrency,
-                listen_notify=self._listen,
+                listen_notify=True,
                 fetch_job_polling_interval=self._polling,
                 stalled_worker_timeout=FORGOTTEN_SECONDS,
                 delete_jobs="always",
@@ -113,6 +120,14 @@ class ProcrastinateEngine:
             if made is None or not made[0]:
                 async with self._app.open_async():
                     await self._app.schema_manager.apply_schema_async()
+                await connection.execute(sql.SQL("COMMENT ON TABLE procrastinate_jobs IS {}").format(sql.Literal(MADE_BY)))
+                return
+            noted = await (await connection.execute("SELECT obj_description('procrastinate_jobs'::regclass)")).fetchone()
+            if noted is not None and noted[0] not in (None, MADE_BY):
+                raise FormatUnknown(
+                    f"the jobs in {self._schema} were made by {noted[0]}, and this is {MADE_BY}",
+                    hint=f"stop all workers and DROP SCHEMA {self._schema} CASCADE: jobs are only hints, and are made anew",
+                )
 
     @asynccontextmanager
     async def _forgetting(self) -> AsyncIterator[None]:

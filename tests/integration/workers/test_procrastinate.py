@@ -12,7 +12,7 @@ import pytest
 from procrastinate.exceptions import ConnectorException
 
 import perdure
-from perdure import InvalidURL
+from perdure import FormatUnknown, InvalidURL
 from perdure.cli.worker import Brief
 from perdure.runtime.verify import verify
 from perdure.workers.procrastinate import ProcrastinateEngine
@@ -98,8 +98,30 @@ async def test_a_job_stays_behind_for_no_session(here: tuple[Server, str]) -> No
 
 
 async def test_other_stores_have_no_such_jobs() -> None:
-    with pytest.raises(InvalidURL, match="no PostgreSQL"):
+    with pytest.raises(InvalidURL, match="PostgreSQL"):
         ProcrastinateEngine("agents.db")
+
+
+async def test_jobs_do_not_go_through_a_pooler_and_stand_beside_the_store_all_the_same(here: tuple[Server, str]) -> None:
+    postgres, schema = here
+    pooled = postgres.store(schema, listen="no")
+    with pytest.raises(InvalidURL, match="pooler"):
+        ProcrastinateEngine(pooled)
+    async with ProcrastinateEngine(pooled, direct=postgres.url) as engine:
+        await engine.hint(["s"])
+    assert postgres.execute(f'SELECT args FROM "{schema}_jobs".procrastinate_jobs') == [({"session_id": "s"},)]
+
+
+async def test_tables_of_another_version_of_the_queue_are_refused(here: tuple[Server, str]) -> None:
+    postgres, schema = here
+    url = postgres.store(schema)
+    for _ in range(2):
+        async with ProcrastinateEngine(url):
+            pass
+    postgres.execute(f"""COMMENT ON TABLE "{schema}_jobs".procrastinate_jobs IS 'Procrastinate 2.9'""")
+    with pytest.raises(FormatUnknown, match=r"made by Procrastinate 2\.9"):
+        async with ProcrastinateEngine(url):
+            pass
 
 
 def test_a_worker_tells_of_the_queues_lost_database_in_one_line_and_not_every_time() -> None:
