@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from . import editing, importing, listing, loading, postgres, sending, steps, workers
+from . import editing, importing, listing, loading, postgres, sending, sizes, steps, workers
 from .report import Figure, machine, table
 
 Measurement = Callable[[], Awaitable[list[Figure]]]
@@ -38,6 +38,7 @@ def _measurements(directory: Path, *, quick: bool) -> dict[str, Measurement]:
         "send": lambda: sending.send_latency(directory, count=60 if quick else 400),
         "postgres": lambda: postgres.on_postgres(directory, pairs=9 if quick else 30, steps=20),
         "workers": lambda: workers.two_workers(directory, pairs=few, sessions=32, steps=10),
+        "sizes": lambda: sizes.sizes(directory, steps=300 if quick else 1_000),
         "import": imports,
     }
 
