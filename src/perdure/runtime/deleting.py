@@ -10,7 +10,7 @@ from ..core.entries import Forked, Redacted
 from ..core.journal import open_entry
 from ..store.base import SessionRow, Store
 
-__all__ = ["Needed", "delete", "left_over", "living_forks", "needed_by_forks"]
+__all__ = ["Needed", "delete", "finish", "left_over", "living_forks", "needed_by_forks"]
 
 DIGEST = re.compile(rb"[0-9a-f]{64}")
 
@@ -22,7 +22,7 @@ async def delete(store: Store, row: SessionRow, *, tree: bool) -> list[str]:
 
     Then what is left of deleted ones that nobody needs any more.
 
-    Each is a transaction; what a crash leaves undone, the next deletion in the tree does. Returns the ids that were deleted.
+    Each is a transaction; what a crash leaves undone, the next deletion in the tree does, or `finish`. Returns the ids that were deleted.
     """
     doomed, chosen = [row], {row.no}
     rows = await store.tree(row.root)
@@ -34,12 +34,17 @@ async def delete(store: Store, row: SessionRow, *, tree: bool) -> list[str]:
     for found in reversed(doomed):
         if found.status != "deleted":
             await _destroy(store, found)
-    rows = await store.tree(row.root)
+    await finish(store, row.root)
+    return [found.session_id for found in doomed]
+
+
+async def finish(store: Store, root: str) -> None:
+    """Destroy what is left of a tree's deleted sessions that nobody needs. Idempotent."""
+    rows = await store.tree(root)
     forks = living_forks(rows)
     for left in reversed(rows):
         if left.status == "deleted" and await left_over(store, left, await needed_by_forks(store, left, forks)):
             await _destroy(store, left)
-    return [found.session_id for found in doomed]
 
 
 class Needed(NamedTuple):

@@ -14,7 +14,7 @@ from ..core import checkpoint as checkpoints
 from ..core.commands import Archive, Revive
 from ..core.draft import Draft
 from ..core.entries import Foreign
-from ..core.errors import InvalidTranscript, SessionArchived, SessionExists, SubmissionConflict, UsageError
+from ..core.errors import InvalidTranscript, SessionArchived, SessionExists, SessionNotFound, SubmissionConflict, UsageError
 from ..core.messages import Text, title_of
 from ..core.records import Identity
 from ..core.transcript import check_replacement
@@ -22,7 +22,7 @@ from ..store.base import Created
 from .about import REASON_LIMIT, check_text
 from .archive import put_away_or_back
 from .batch import seal_all
-from .deleting import delete
+from .deleting import delete, finish
 from .door import Submission, checked
 from .edits import kept, written
 from .foreign import Foreigner
@@ -107,9 +107,16 @@ class Keeping(Sending):
 
         Its id can't be used again, and whoever waits for it, if it is an agent that another one called, is told that it was aborted.
         If others were forked from it, it is hidden and loses what none of them can reach; the rest goes with the last of them. With
-        ``tree`` everything that was forked from it is deleted too. Raises `SessionNotFound`, also if it was deleted before.
+        ``tree`` everything that was forked from it is deleted too. Raises `SessionNotFound`, also if it was deleted before; a deletion
+        that a crash cut short comes to its end all the same.
         """
-        row = (await self._head(session_id)).row
+        try:
+            row = (await self._head(session_id)).row
+        except SessionNotFound:
+            if self._owner is None and (gone := await self._runtime.store.load(session_id, hidden=True)) is not None:
+                # A crash may have come between it and what only it had needed.
+                await finish(self._runtime.store, gone.row.root)
+            raise
         if row.parent_kind == "child" and row.status not in ("archived", "halted"):
             # Who called for it is told that it ended, while it can still tell.
             with suppress(SessionArchived, SubmissionConflict):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 import perdure
-from perdure import Agent, Fenced, FunctionModel, SessionNotFound, UsageError
+from perdure import Agent, Fenced, FunctionModel, SessionNotFound, StoreBroken, UsageError
 from perdure.runtime.verify import verify
+from perdure.testing.faults import Fault
 
 from ..interactive.acting import Place, transcript
 from .test_archive import PLAIN, Charging
@@ -223,4 +224,23 @@ async def test_what_a_deleted_session_did_stays_a_fact_for_its_forks(place: Plac
         await process.sessions.deny(fork.session_id, asked[0].request_id)
         assert (await running).ok
         assert charging.charged == 1
+        assert [str(problem) async for problem in verify(process.store)] == []
+
+
+@pytest.mark.parametrize("nth", range(1, 6))
+async def test_a_tree_whose_deletion_was_cut_short_is_gone_when_that_is_asked_for_again(place: Place, nth: int) -> None:
+    async with place.process() as process:
+        await process.run(PLAIN, "hello", session="s", submission="m1")
+        await process.sessions.fork("s", session_id="f")
+        await process.run(PLAIN, "and more", session="f", submission="m1")
+        await process.sessions.fork("f", session_id="g")
+        # It stays as long as what was forked from it needs it.
+        await process.sessions.delete("f")
+    async with place.process(Fault(kind="delete", nth=nth, when="after", action="die")) as process:
+        with suppress(StoreBroken):
+            await process.sessions.delete("s", tree=True)
+    async with place.process() as process:
+        with suppress(SessionNotFound):
+            await process.sessions.delete("s", tree=True)
+        assert [await process.store.entries(row.no) for row in await process.store.tree("s")] == [[]] * 3
         assert [str(problem) async for problem in verify(process.store)] == []
