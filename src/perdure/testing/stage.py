@@ -21,7 +21,7 @@ from ..runtime.runtime import Runtime
 from ..store.base import SessionQuery, Store
 from ..store.memory import MemoryStore
 from .clock import START, VirtualClock
-from .faults import Call, FaultStore, When
+from .faults import WRITES, Call, FaultStore, When
 from .world import World
 
 __all__ = ["OPERATIONS", "Life", "Loss", "MemoryPlace", "Place", "Point", "SQLitePlace", "Script", "Stage", "Stalled"]
@@ -31,6 +31,9 @@ LIMIT_MS = 30 * 24 * 60 * 60 * 1000
 
 OPERATIONS = 40_000
 """How many operations of the store a stage may take before it counts as one that goes round in circles."""
+
+MORTAL = tuple(kind for kind in WRITES if kind not in ("heartbeat", "retire"))
+"""The operations of the store around which a process can die: all that change something, but for those about its own lease."""
 
 _LOGGERS = ("perdure.runtime", "perdure.tools", "asyncio")
 
@@ -43,7 +46,7 @@ class Stalled(AssertionError):
 
 
 class Point(NamedTuple):
-    """A moment at which a process can die: around a ``commit`` or a ``send``, or while a tool (``effect``), a ``model`` or … runs."""
+    """A moment at which a process can die: around one of the `MORTAL` operations, or while a tool (``effect``), a ``model`` or … runs."""
 
     kind: str
     name: str
@@ -350,18 +353,13 @@ class Stage:
         await self._visit_store(life, call, when)
 
     async def _visit_store(self, life: Life, call: Call, when: When) -> None:
-        if call.kind not in ("commit", "send", "delete"):
+        if call.kind not in MORTAL:
             return
         if call.kind == "commit" and when == "after":
             self.commits.append(call)
-        kinds = [str(call.given)]
-        if call.kind == "commit":
-            kinds = [entry.kind for entry in call.given.entries]
-        elif call.kind == "send":
-            kinds = [call.given.submission_id]
         if call.kind == "send" and when == "after":
             self.sends += 1
-        if self._is_the_end(Point(call.kind, ",".join(kinds), when)):
+        if self._is_the_end(Point(call.kind, _told(call), when)):
             life.store.kill()
 
     async def _visit_in_world(self, point: Point) -> None:
@@ -414,6 +412,25 @@ class Stage:
             else:
                 raise AssertionError(f"these tasks survive the end of their process: {left}")
             await self.place.abandon(life.store.inner)
+
+
+def _told(call: Call) -> str:
+    """What an operation is about, as a point's name says it."""
+    match call.kind, call.given:
+        case "commit", given:
+            return ",".join(entry.kind for entry in given.entries)
+        case "send", given:
+            return str(given.submission_id)
+        case "create", given:
+            return given.parent_kind or ""
+        case "adopt", given:
+            return ",".join(adoption.row.session_id for adoption in given)
+        case "put_blob", given:
+            return str(given.digest[:12])
+        case "ack" | "forget", given:
+            return str(given)
+        case _:
+            return ""
 
 
 def _from_the_living(record: logging.LogRecord) -> bool:

@@ -62,7 +62,7 @@ from perdure.testing import Ending, Life, Loss, Scenario, World
 from perdure.testing.sweep import unknown_is_told
 
 from ..media.pictures import big_png
-from . import budget_scenarios, team_scenarios
+from . import budget_scenarios, catalogue_scenarios, team_scenarios
 
 USAGE = Usage(input_tokens=100, output_tokens=7, cache_read_tokens=3)
 UNKNOWN = "execution interrupted; result unknown after restart"
@@ -1762,6 +1762,7 @@ ALL: tuple[Callable[[], Scenario], ...] = (
     interrupted_while_remembering,
     *team_scenarios.ALL,
     *budget_scenarios.ALL,
+    *catalogue_scenarios.ALL,
     lambda: called_from_outside("external"),
     lambda: called_from_outside("idempotent"),
     lambda: called_from_outside("external", approve=True),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
+
 import pytest
 
-from perdure import Agent, ModelRequest, Reply, ToolCall, ToolContext, tool
-from perdure.testing import Life, Scenario, SweepFailed, World, sweep
-from perdure.testing.stage import Stalled
+from perdure import Agent, DirectoryBlobs, ModelRequest, Reply, ToolCall, ToolContext, tool
+from perdure.store.base import Store
+from perdure.store.outside import WithBlobs
+from perdure.testing import Life, Scenario, SweepFailed, VirtualClock, World, sweep
+from perdure.testing.stage import MemoryPlace, Stalled
 from perdure.testing.sweep import perform
 
 from . import scenarios
@@ -20,12 +25,16 @@ ON_A_FILE = (
 )
 """The scenarios that are swept on a real file, too, in the short form."""
 
+WITH_LARGE_CONTENT = ("pictures in a message and in a result", "described, and read by a consumer")
+"""Those with content that stands outside of the database where there is a place for it."""
+
 
 def test_no_two_scenarios_have_the_same_name() -> None:
     assert len(SCENARIOS) == len(scenarios.ALL)
 
 
 @every_scenario
+@pytest.mark.hazard("J-16", "H3", "H5")
 async def test_a_death_at_any_point_changes_nothing_and_neither_does_a_second_one_right_after_it(name: str) -> None:
     report = await sweep(SCENARIOS[name](), twice=1)
     assert report.runs >= len(report.points)
@@ -40,6 +49,29 @@ async def test_nothing_changes_either_if_the_death_is_only_noticed_when_the_leas
 @pytest.mark.parametrize("name", ON_A_FILE)
 async def test_a_file_holds_what_memory_holds_wherever_the_process_dies(name: str) -> None:
     await sweep(SCENARIOS[name](), medium="sqlite")
+
+
+class OutsidePlace:
+    """A store in memory, whose large content stands in a directory."""
+
+    def __init__(self, clock: VirtualClock, directory: Path) -> None:
+        self._inner = MemoryPlace(clock)
+        self._directory = directory
+
+    def connect(self) -> Store:
+        return WithBlobs(self._inner.connect(), DirectoryBlobs(self._directory))
+
+    async def abandon(self, store: Store) -> None:
+        assert isinstance(store, WithBlobs)
+        await self._inner.abandon(store.inner)
+
+
+@pytest.mark.parametrize("name", WITH_LARGE_CONTENT)
+async def test_content_outside_of_the_database_is_there_wherever_the_process_dies(name: str, tmp_path: Path) -> None:
+    directories = (tmp_path / str(number) for number in itertools.count())
+    await sweep(SCENARIOS[name](), medium=lambda clock: OutsidePlace(clock, next(directories)))
+    # Content comes before the commit that refers to it, so that some that nobody refers to may be left; and nothing half done.
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".put-")]
 
 
 @pytest.mark.long
