@@ -60,6 +60,7 @@ _FACE = {
     "runtime.pools": "Pool Pools",
     "runtime.recording": "RecordedCall RecordedTurn Recording",
     "runtime.redaction": "Removed",
+    "runtime.reconciling": "Reconciliation",
     "runtime.redefining": "Deploy Keyless WouldRefuse",
     "runtime.requests": "Request Uncertain",
     "runtime.result": "Result",

@@ -205,6 +205,7 @@ from .runtime.recording import RecordedCall as RecordedCall
 from .runtime.recording import RecordedTurn as RecordedTurn
 from .runtime.recording import Recording as Recording
 from .runtime.redaction import Removed as Removed
+from .runtime.reconciling import Reconciliation as Reconciliation
 from .runtime.redefining import Deploy as Deploy
 from .runtime.redefining import Keyless as Keyless
 from .runtime.redefining import WouldRefuse as WouldRefuse

@@ -456,6 +456,10 @@ def _deciding(command: Any) -> None:
     outcome.add_argument("--result", metavar="JSON", help="it succeeded, and this is what it returned")
     outcome.add_argument("--failed", metavar="TEXT", help="it failed, and this is how")
     uncertain.add_argument("--actor", default=me(), metavar="WHO", help="who says so ($USER)")
+    uncertain.add_argument("--reconcile", action="store_true", help="ask the tools of --agents, and settle what they know")
+    uncertain.add_argument(
+        "--agents", nargs="+", action="extend", default=[], metavar="WHERE", help="their agents: module, or module:agent"
+    )
 
 
 def _named(text: str) -> str:

@@ -6,10 +6,12 @@ import argparse
 import asyncio
 from typing import Any
 
+from ..agent import Agent
 from ..core.errors import StaleRequest, UsageError
 from ..runtime import tokens
 from ..runtime.requests import Uncertain
 from ..runtime.runtime import Runtime
+from .agents import load_all
 from .decide import json_argument
 from .exits import OK
 from .hints import command
@@ -23,7 +25,13 @@ __all__ = ["report", "run"]
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """List them, or settle one."""
+    """List them, settle one, or have their tools settle what they know."""
+    if arguments.reconcile != bool(arguments.agents):
+        raise UsageError("--reconcile asks the tools of --agents", hint="perdure uncertain --reconcile --agents my_agents")
+    if arguments.reconcile:
+        if arguments.settle is not None:
+            raise UsageError("--reconcile asks the tools, and --settle says it yourself", hint="leave one of them out")
+        return asyncio.run(_reconcile(arguments, [agent for place in arguments.agents for agent in load_all(place)]))
     if arguments.settle is None:
         if arguments.result is not None or arguments.failed is not None:
             raise UsageError("--result and --failed say what became of an operation", hint="--settle OPERATION names it")
@@ -57,6 +65,22 @@ async def _list(arguments: argparse.Namespace) -> int:
         )
         settle = command(arguments.db, "uncertain", item.session_id)
         screen.line(f"{settle} --settle {item.operation}{attempt} --result '…'   (JSON; or --failed 'TEXT')", indent=4)
+    return OK
+
+
+async def _reconcile(arguments: argparse.Namespace, agents: list[Agent]) -> int:
+    screen = Screen(as_json=arguments.json)
+    async with opened(arguments) as runtime:
+        found = await runtime.reconcile(list(dict.fromkeys(agents)), session=arguments.session)
+    if arguments.json:
+        screen.json([plain(item) for item in found])
+        return OK
+    if not found:
+        screen.note(("nothing is uncertain that these tools could tell", "dim"))
+    for item in found:
+        words = {"done": "it was done", "not_done": "it had no effect", "unknown": "its tool doesn't know"}[item.outcome]
+        mark = ("✓ ", "green") if item.settled else ("? ", "yellow")
+        screen.line(mark, (item.session_id, "bold"), f"  {item.name}: {words}", (f"  {item.operation} attempt {item.attempt}", "dim"))
     return OK
 
 

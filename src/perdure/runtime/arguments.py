@@ -14,7 +14,12 @@ from .context import resolve_parts
 from .messages import read_entries
 from .scope import Scope
 
-__all__ = ["Arguments"]
+__all__ = ["Arguments", "called_by"]
+
+
+def called_by(receipt: OperationEnded) -> str:
+    """The id that the model gave the call; empty for what is none of its calls."""
+    return getattr(receipt.parts[0], "id", getattr(receipt.parts[0], "call", "")) if receipt.parts else ""
 
 
 class Arguments(Scope):
@@ -63,5 +68,5 @@ class Arguments(Scope):
                 return entry.arguments
         if asked not in answers:
             answers[asked] = await self._calls(head, asked)
-        call = answers[asked].get(getattr(receipt.parts[0], "id", getattr(receipt.parts[0], "call", "")) if receipt.parts else "")
+        call = answers[asked].get(called_by(receipt))
         return call.arguments if call is not None else None

@@ -424,18 +424,26 @@ class Performer:
         report = Reconciled(operation=operation.id, outcome="unknown", at=self._clock.now())
         if tool is None:
             return report, ()
+        answer = await self.told(operation, agent, tool, arguments)
         try:
-            bound = tool.check(arguments)
-            seconds = RECONCILE_SECONDS if tool.timeout is None else tool.timeout
-            answer = await self._within(seconds, tool.reconcile_call(self.context(operation, agent, reads=True), bound))
             if isinstance(answer, NotDone):
                 return msgspec.structs.replace(report, outcome="not_done", at=self._clock.now()), ()
             if isinstance(answer, Done):
                 parts, blobs = self.response(operation, answer.result, is_error=False)
                 return msgspec.structs.replace(report, outcome="done", parts=parts, at=self._clock.now()), blobs
-        except (ArgumentsInvalid, LimitExceeded, NotCanonical) as error:
+        except (LimitExceeded, NotCanonical) as error:
             _log.warning("the reconcile of %s told nothing usable: %s", tool.name, error)
         return msgspec.structs.replace(report, at=self._clock.now()), ()
+
+    async def told(self, operation: Operation, agent: Agent, tool: Tool, arguments: Any) -> Done | NotDone | Unknown:
+        """What a tool says of one of its calls, if it says it in time."""
+        try:
+            bound = tool.check(arguments)
+        except ArgumentsInvalid as error:
+            _log.warning("the reconcile of %s can't be asked: %s", tool.name, error)
+            return Unknown()
+        seconds = RECONCILE_SECONDS if tool.timeout is None else tool.timeout
+        return await self._within(seconds, tool.reconcile_call(self.context(operation, agent, reads=True), bound))
 
     async def _within(self, seconds: float, asking: Coroutine[Any, Any, Done | NotDone | Unknown]) -> Done | NotDone | Unknown:
         """An answer that doesn't come in time is none."""

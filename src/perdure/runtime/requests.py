@@ -21,7 +21,7 @@ from ..store.base import Loaded
 from ..tools.returned import parted
 from . import tokens
 from .about import check_text
-from .arguments import Arguments
+from .arguments import Arguments, called_by
 from .context import resolve_parts
 from .door import Door, Submission
 from .ledger import Ledger
@@ -63,6 +63,7 @@ class Uncertain(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Any
     at: int
     request_id: str = ""
+    call: str = ""
 
 
 class Requests(Door, Arguments):
@@ -245,6 +246,7 @@ class Requests(Door, Arguments):
                     name=tool_of(row.effect_key),
                     arguments=await self._called_with(head, receipt, answers),
                     at=receipt.at,
+                    call=called_by(receipt),
                 )
             )
         turn = checkpoints.decode(head.row.checkpoint).turn
@@ -261,6 +263,7 @@ class Requests(Door, Arguments):
                     arguments=await self._arguments(head, calls, item),
                     at=head.row.updated,
                     request_id=item.request,
+                    call=item.plan.call,
                 )
             )
         return found

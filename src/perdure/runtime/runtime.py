@@ -48,6 +48,7 @@ from .names import check_id
 from .news import News
 from .observing import Observer, Observers
 from .pools import Pools
+from .reconciling import Reconciliation, reconcile
 from .redefining import Deploy, check_deploy
 from .result import Result, typed
 from .scope import put_away
@@ -470,6 +471,16 @@ class Runtime:
         if driver.error is not None:
             raise driver.error
         return [session_id]
+
+    async def reconcile(self, agents: Iterable[Agent], *, session: str | None = None) -> list[Reconciliation]:
+        """Ask the tools of these agents once more what became of effects that are uncertain, in all sessions or in one.
+
+        For when who could tell was not there when the call was cut off. A ``reconcile`` only reads, and what it knows is settled: *done*
+        with its result; *not done* as failed, or where a person is asked, as their *retry*. Steps of tools, and tools without one, are left
+        alone, and so is what a session that is gone on with asks itself. Nothing is run, and no session is taken up.
+        """
+        self.check_open()
+        return await reconcile(self, check_agents(agents), session)
 
     async def check(self, agents: Iterable[Agent], *, others: bool = True) -> Deploy:
         """What these agents would make of the sessions that are unfinished now, before a deploy: which they could not take up, and why.

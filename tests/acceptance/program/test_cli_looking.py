@@ -259,3 +259,21 @@ def test_why_says_until_when_a_call_sleeps(perdure: Program) -> None:
     assert "it goes on by itself at that time" in told
     perdure("interrupt", "s")
     perdure.end(running, code=1)
+
+
+def test_a_tool_that_knows_what_became_of_its_call_is_asked_once_more(perdure: Program) -> None:
+    running = perdure.start("run", "agents_here:shop", "careful", "--session", "s")
+    perdure.until(lambda: perdure.lines("ledger") == ["careful"])
+    perdure("interrupt", "s")
+    perdure.end(running, code=1)
+    assert [item["name"] for item in perdure.json("uncertain")] == ["careful"]
+    perdure("uncertain", "--reconcile", code=2)
+    perdure("uncertain", "s", "--agents", "agents_here:shop", code=2)
+    assert (
+        "nothing is uncertain that these tools could tell"
+        in perdure("uncertain", "--reconcile", "--agents", "agents_here:other") + perdure.errors
+    )
+    assert "careful: it was done" in perdure("uncertain", "s", "--reconcile", "--agents", "agents_here:shop")
+    assert perdure.json("uncertain", "s", "--reconcile", "--agents", "agents_here:shop") == []
+    assert perdure.json("uncertain") == []
+    assert perdure("verify").endswith("nothing is wrong\n")

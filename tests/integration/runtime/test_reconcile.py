@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import perdure
-from perdure import Agent, Done, NotDone, Reply, Runtime, ScriptedModel, ToolCall, tool
+from perdure import Agent, Done, NotDone, Reply, Runtime, ScriptedModel, ToolCall, ToolContext, Unknown, tool
+from perdure.runtime.verify import verify
 from perdure.testing.clock import VirtualClock
 
 
@@ -90,3 +92,93 @@ async def test_recover_leaves_alone_what_somebody_here_works_on(runtime: Runtime
     async with runtime.session("s", agent) as session:
         await session.send("hello")
         await asyncio.wait_for(runtime.recover([agent]), 5)
+
+
+# ------------------------------------------------------------------------------------------------------- asked once more
+
+
+class Shop:
+    """A tool whose calls fall silent, and a provider that can tell what became of them, or can't yet."""
+
+    def __init__(self, **options: Any) -> None:
+        self.answer: Any = OSError("the provider is down")
+        self.asked: list[tuple[str, int, str, str]] = []
+        self.paid: list[str] = []
+
+        async def look(ctx: ToolContext, order: str) -> Any:
+            self.asked.append((ctx.operation, ctx.attempt, ctx.call, order))
+            assert ctx.owner == "acme"
+            with pytest.raises(perdure.UsageError):
+                ctx.step("x", lambda: None)
+            if isinstance(self.answer, Exception):
+                raise self.answer
+            return self.answer
+
+        @tool(reconcile=look, **options)
+        async def pay(order: str) -> str:
+            """Pay, and fall silent."""
+            self.paid.append(order)
+            if len(self.paid) == 1:
+                raise OSError("the line went dead")
+            return "paid again"
+
+        self.pay = pay
+
+    def agent(self) -> Agent:
+        model = ScriptedModel([Reply(tool_calls=[ToolCall("pay", {"order": "A-1"}, id="c7")]), Reply("noted")])
+        return Agent("a", model=model, tools=[self.pay])
+
+
+async def facts(runtime: Runtime) -> list[Any]:
+    return list(await runtime.sessions.entries("s", kinds=["effect_settled"]))
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "settled"),
+    [
+        (Done({"id": 7}), "done", ("succeeded", {"id": 7})),
+        (NotDone(), "not_done", ("failed", "it had no effect, as its tool found out")),
+        (Unknown(), "unknown", None),
+        (OSError("down still"), "unknown", None),
+        (Done(object()), "unknown", None),
+    ],
+)
+async def test_what_nobody_could_tell_is_asked_once_more_from_any_process(tmp_path: Path, answer: Any, outcome: str, settled: Any) -> None:
+    shop, path = Shop(), str(tmp_path / "a.db")
+    async with perdure.open(path) as runtime:
+        await runtime.run(shop.agent(), "go", session="s", identity=perdure.Identity(owner="acme"))
+        [item] = await runtime.sessions.uncertain("s")
+        assert item.call == "c7"
+    async with perdure.open(path) as other:
+        shop.answer = answer
+        [said] = await other.reconcile([shop.agent()])
+        assert (said.session_id, said.name, said.outcome, said.settled) == ("s", "pay", outcome, settled is not None)
+        assert shop.asked == [("t2.0.1", 1, "c7", "A-1")] * 2
+        assert shop.paid == ["A-1"]
+        if settled is None:
+            assert await facts(other) == []
+            assert await other.sessions.uncertain("s") == [item]
+        else:
+            [entry] = await facts(other)
+            assert ((entry.status, entry.parts[0].response), entry.actor) == (settled, "reconcile")
+            assert await other.sessions.uncertain("s") == []
+            assert await other.reconcile([shop.agent()], session="s") == []
+        assert [str(problem) async for problem in verify(other.store)] == []
+
+
+@pytest.mark.parametrize(("answer", "told"), [(Done("paid"), "paid"), (NotDone(), "paid again")])
+async def test_a_question_to_a_person_is_answered_by_the_tool_once_it_knows(tmp_path: Path, answer: Any, told: str) -> None:
+    shop, path = Shop(on_uncertain="ask"), str(tmp_path / "a.db")
+    async with perdure.open(path) as runtime:
+        await runtime.sessions.send("s", "go", submission="m", agent="a", identity=perdure.Identity(owner="acme"))
+        await runtime.recover([shop.agent()])
+        assert (await runtime.sessions.info("s")).status == "waiting"
+    async with perdure.open(path) as other:
+        assert await other.reconcile([Agent("b", model=ScriptedModel([]))]) == []
+        shop.answer = answer
+        [said] = await other.reconcile([shop.agent()], session="s")
+        assert said.settled
+        assert await other.sessions.requests("s") == []
+        await other.recover([shop.agent()])
+        assert (await other.sessions.history("s"))[2].parts[0].response == told  # type: ignore[union-attr]
+        assert [str(problem) async for problem in verify(other.store)] == []
