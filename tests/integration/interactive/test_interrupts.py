@@ -11,6 +11,7 @@ import pytest
 import perdure
 from perdure import (
     Agent,
+    ApprovalRequested,
     FunctionModel,
     Limits,
     ModelRequest,
@@ -31,6 +32,7 @@ from perdure import (
 from perdure.testing import find_problems
 
 from .acting import UNKNOWN_LIVE, Place, counting, eventually, transcript, until
+from .test_middleware_calls import hook
 
 
 class Hanging:
@@ -252,3 +254,88 @@ async def test_a_turn_that_failed_tells_what_kind_of_error_it_was_and_whether_to
             ended = (await process.sessions.entries(error.code))[-1]
             assert isinstance(ended, TurnFailed)
             assert ended.failure == failure
+
+
+class Gate:
+    """A moment at which something stays until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.reached, self.open = asyncio.Event(), asyncio.Event()
+
+    async def passed(self, *said: Any) -> None:
+        self.reached.set()
+        await self.open.wait()
+
+
+def worker(gate: Gate, paid: list[str], phase: str) -> Agent:
+    """An agent that calls a tool once and then answers, and stays in one of the phases on its way."""
+
+    @tool(effect="external")
+    async def pay() -> str:
+        """Pay."""
+        if phase == "a tool runs":
+            await gate.passed()
+        paid.append("paid")
+        return "paid"
+
+    async def answer(request: ModelRequest) -> Reply:
+        if request.purpose == "notes":
+            await gate.passed()
+            return Reply(tool_calls=[ToolCall("save_notes", {"notes": "NOTES"}, "n-1")])
+        if phase == "the model answers":
+            await gate.passed()
+        if request.messages[-1].text.startswith("question"):
+            return Reply("word " * 1_000)
+        return Reply("done") if request.messages[-1].role == "tool" else Reply(tool_calls=[ToolCall("pay", {}, "call-1")])
+
+    middleware = [hook(**{phase: gate.passed})] if phase in HOOKS else []
+    approve = ["pay"] if phase == "somebody is asked" else []
+    return Agent("a", model=FunctionModel(answer, window=8_000), tools=[pay], approve=approve, middleware=middleware)
+
+
+HOOKS = ("message_submit", "before_model", "model_request", "before_tool", "after_tool", "stop", "turn_end")
+PHASES = ("the model answers", "a tool runs", "somebody is asked", "notes are written", *HOOKS)
+
+
+@pytest.mark.parametrize("goes", ["lets go of its handle", "is cancelled"])
+@pytest.mark.parametrize("phase", PHASES)
+async def test_a_client_that_goes_in_whatever_phase_ends_nothing_and_has_nothing_done_twice(place: Place, phase: str, goes: str) -> None:
+    gate, paid = Gate(), list[str]()
+    agent = worker(gate, paid, phase)
+    async with place.process() as process:
+        for number in range(5 if phase == "notes are written" else 0):
+            await process.run(agent, f"question {number}", session="s", submission=f"q-{number}")
+
+        async def client() -> None:
+            async with process.session("s", agent) as handle:
+                await handle.send("go", submission="m-1")
+                async for event in handle.events():
+                    if isinstance(event, ApprovalRequested):
+                        gate.reached.set()
+
+        async def brief_client() -> None:
+            async with process.session("s", agent) as handle:
+                await handle.send("go", submission="m-1")
+                if phase == "somebody is asked":
+                    await until(handle, ApprovalRequested, after=0)
+                else:
+                    await gate.reached.wait()
+
+        if goes == "is cancelled":
+            here = asyncio.create_task(client())
+            await gate.reached.wait()
+            here.cancel()
+            await asyncio.wait([here])
+        else:
+            await brief_client()
+        gate.open.set()
+        for asked in await process.sessions.requests("s"):
+            await process.sessions.approve("s", asked.request_id)
+        await process.recover([agent])
+        await eventually(lambda: _idle(process))
+        result = await process.sessions.result("s", "m-1")
+        assert result is not None
+        assert (result.status, result.text, paid) == ("completed", "done", ["paid"])
+        ended = await process.sessions.entries("s", kinds=["turn_failed", "turn_aborted", "turn_limited", "recovered"])
+        assert ended == []
+        assert await find_problems(process.store, "s") == []
