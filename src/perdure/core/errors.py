@@ -316,7 +316,8 @@ class TurnUnfinished(Refused):
 
 
 class QueueFull(Refused):
-    """Too many submissions wait in the session's inbox."""
+    """Too many submissions wait in the session's inbox: 1,024 that wait for their turn, or 1,152 with those that don't (an interrupt, an
+    answer), which come through when no message does any more."""
 
     code = "queue_full"
     retryable = True

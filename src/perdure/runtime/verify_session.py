@@ -21,7 +21,7 @@ from ..core.journal import GENESIS, Sealed, body_digest, link, open_entry
 from ..core.media import content_type
 from ..core.messages import Part, StoredPart, decode_part, media_of
 from ..store.audit import Auditable
-from ..store.base import PENDING_LIMIT, InboxRow, Loaded, Store
+from ..store.base import URGENT_LIMIT, InboxRow, Loaded, Store
 from . import verify_facts as facts
 from .batch import parked, standing
 from .driver import STUCK_CLAIMS
@@ -466,7 +466,7 @@ class SessionCheck:
 
     async def _inbox(self) -> None:
         self.pending, self.latest_arrival_at, self.submissions = [], 0, 0
-        if not 0 <= self.row.inbox_head <= self.row.version + PENDING_LIMIT:
+        if not 0 <= self.row.inbox_head <= self.row.version + URGENT_LIMIT:
             # Every consumed submission left an entry of its own.
             self.found("sessions", 0, f"inbox_head is {self.row.inbox_head}, more than ever arrived")
             return

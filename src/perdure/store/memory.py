@@ -24,7 +24,6 @@ from ..core.journal import GENESIS, Sealed
 from ..core.records import Limits, Pool
 from . import rules
 from .base import (
-    PENDING_LIMIT,
     Adopted,
     Adoption,
     AlreadyTaken,
@@ -266,7 +265,7 @@ class MemoryStore:
             return NoSession(archived=True)
         elif session.row.status == "halted" and not send.patient:
             return NoSession(halted=True)
-        elif len(session.pending) >= PENDING_LIMIT:
+        elif len(session.pending) >= rules.most_waiting(send):
             return QueueIsFull(len(session.pending))
         row = session.row
         arrived = rules.arrival(send, row.inbox_head)

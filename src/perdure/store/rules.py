@@ -11,6 +11,8 @@ from ..core import canonical
 from ..core.errors import ContentElsewhere, UsageError
 from ..core.journal import Sealed
 from .base import (
+    PENDING_LIMIT,
+    URGENT_LIMIT,
     Adoption,
     Commit,
     CommitAnswer,
@@ -43,6 +45,7 @@ __all__ = [
     "is_strange",
     "judge",
     "matches",
+    "most_waiting",
     "wall_clock",
     "whole",
     "woken",
@@ -217,6 +220,11 @@ def arrival(send: Send, inbox_head: int) -> InboxRow:
         digest=send.digest,
         body=send.body,
     )
+
+
+def most_waiting(send: Send) -> int:
+    """How many submissions that wait leave no room for this one."""
+    return URGENT_LIMIT if send.urgent else PENDING_LIMIT
 
 
 def woken(row: SessionRow, send: Send, now: int) -> int | None:

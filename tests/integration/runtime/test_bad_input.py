@@ -466,6 +466,50 @@ async def test_a_full_queue_is_refused_and_nothing_is_lost(runtime: Runtime) -> 
     assert len(await runtime.store.inbox(head.row.no)) == 1024
 
 
+async def test_ten_thousand_messages_for_a_session_at_work_cost_it_a_queue_and_nothing_more(runtime: Runtime) -> None:
+    thinking, go_on = asyncio.Event(), asyncio.Event()
+
+    async def answer(request: ModelRequest) -> str:
+        thinking.set()
+        await go_on.wait()
+        return "done"
+
+    agent = Agent("a", model=FunctionModel(answer))
+    async with runtime.session("s", agent) as session:
+        await session.send("the first", submission="m1")
+        await thinking.wait()
+        head = await runtime.store.load("s")
+        assert head is not None
+        version, checkpoint = head.row.version, head.row.checkpoint
+        refused = 0
+        for number in range(10_000):
+            try:
+                await runtime.sessions.send("s", f"message {number}", submission=f"n{number}")
+            except perdure.QueueFull:
+                refused += 1
+        assert refused == 10_000 - 1024
+        assert len(await runtime.store.inbox(head.row.no)) == 1024
+        # What was refused is nowhere, and what was taken is in the inbox alone: nothing that is read at each step grew.
+        assert await runtime.store.submission(head.row.no, "n9999") is None
+        head = await runtime.store.load("s")
+        assert head is not None
+        assert (head.row.version, head.row.checkpoint) == (version, checkpoint)
+        # A person still comes through, and the turn ends.
+        await session.interrupt(reason="enough", submission="stop")
+        while (result := await runtime.sessions.result("s", "m1")) is None:
+            await asyncio.sleep(0.001)
+        assert (result.status, result.reason) == ("aborted", "enough")
+        # There is room again for as many as are taken up, in the order in which they came.
+        go_on.set()
+        while (await runtime.sessions.result("s", "n2")) is None:
+            await asyncio.sleep(0.001)
+        assert (await runtime.sessions.send("s", "one more")).arrival > 1024
+        await runtime.sessions.archive("s")
+    said = [message.text for message in await runtime.sessions.history("s") if message.role == "user"]
+    assert said[:4] == ["the first", "message 0", "message 1", "message 2"]
+    await sound(runtime, "s")
+
+
 async def test_a_definition_that_lost_an_open_call_is_refused_and_touches_nothing(tmp_path: Path) -> None:
     model = ScriptedModel([Reply(tool_calls=[ToolCall("says_no", {})]), Reply("ok")])
     agent = Agent("a", model=model, tools=[says_no], approve=["says_no"])

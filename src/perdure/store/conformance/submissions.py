@@ -10,8 +10,10 @@ import msgspec
 from ...core.errors import UsageError
 from ..base import (
     PENDING_LIMIT,
+    URGENT_LIMIT,
     Conflict,
     QueueIsFull,
+    Send,
     Sent,
     StoredBlob,
 )
@@ -86,16 +88,25 @@ class Submissions:
     async def test_an_inbox_takes_1024_waiting_submissions(self, place: Place) -> None:
         async with opened(place) as store:
             no = await create(store)
-            await asyncio.gather(*(store.send(submission(name=f"x{index}")) for index in range(PENDING_LIMIT - 1)))
+
+            def message(name: str) -> Send:
+                return msgspec.structs.replace(submission(name=name), urgent=False)
+
+            await asyncio.gather(*(store.send(message(f"x{index}")) for index in range(PENDING_LIMIT - 1)))
             before = await everything(store)
-            assert await store.send(submission(name="late")) == QueueIsFull(PENDING_LIMIT)
+            assert await store.send(message("late")) == QueueIsFull(PENDING_LIMIT)
             assert await everything(store) == before
             known = await store.send(submission(name="x7"))
             assert isinstance(known, Sent)
             assert known.duplicate
             await store.commit(step(no, consumed=(("x7", 2),)))
-            assert isinstance(await store.send(submission(name="late")), Sent)
-            assert await store.send(submission(name="later")) == QueueIsFull(PENDING_LIMIT)
+            assert isinstance(await store.send(message("late")), Sent)
+            assert await store.send(message("later")) == QueueIsFull(PENDING_LIMIT)
+            # Who wants it to stop, or answers it, has room of their own, and not without end.
+            urgent = [await store.send(submission(name=f"u{index}")) for index in range(URGENT_LIMIT - PENDING_LIMIT)]
+            assert all(isinstance(answer, Sent) for answer in urgent)
+            assert await store.send(submission(name="more")) == QueueIsFull(URGENT_LIMIT)
+            assert await store.send(message("later")) == QueueIsFull(URGENT_LIMIT)
 
     async def test_a_submission_wakes_its_session(self, place: Place) -> None:
         async with opened(place) as store:

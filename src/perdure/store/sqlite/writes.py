@@ -15,7 +15,6 @@ from ...core.journal import Sealed
 from ...core.records import Limits, Pool
 from .. import rules
 from ..base import (
-    PENDING_LIMIT,
     Adopted,
     Adoption,
     AlreadyTaken,
@@ -371,7 +370,7 @@ class SendWrite(Write):
         if session.status == "halted" and not send.patient:
             return NoSession(halted=True)
         waiting: int = tx.one("inbox_count", {"no": session.no})[0]
-        if waiting >= PENDING_LIMIT:
+        if waiting >= rules.most_waiting(send):
             return QueueIsFull(waiting)
         row = rules.arrival(send, session.inbox_head)
         tx.keep(session.root, send.blobs)

@@ -332,6 +332,7 @@ DECLARE
     known perdure.submission;
     changed bigint;
     pending_limit CONSTANT bigint := 1024;
+    urgent_limit CONSTANT bigint := 1152;
 BEGIN
     r := m.submission;
     a.created := false;
@@ -388,7 +389,7 @@ BEGIN
         RETURN a;
     END IF;
     SELECT count(*) INTO a.pending FROM perdure.inbox AS i WHERE i.root = s.root AND i.no = s.no AND i.consumed_seq IS NULL;
-    IF a.pending >= pending_limit THEN
+    IF a.pending >= (CASE WHEN m.urgent THEN urgent_limit ELSE pending_limit END) THEN
         a.code := 'full';
         RETURN a;
     END IF;
