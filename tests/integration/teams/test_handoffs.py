@@ -67,15 +67,16 @@ async def test_a_handoff_needs_a_reason_goes_on_as_the_target_and_is_bounded(sta
 
 @pytest.mark.spec("S0-306")
 async def test_every_handoff_of_a_turn_counts_whoever_makes_it(stage: Stage) -> None:
-    target = billing(Reply("unused"), to("front"), Reply("Then I do it."), handoffs=["front"])
-    front = Agent("front", model=ScriptedModel([to("billing"), Reply("unused")]), handoffs=[target], limits=Limits(handoffs=1))
+    target = billing(Reply("unused"), to("front"), handoffs=["front"])
+    model = ScriptedModel([to("billing"), Reply("unused"), to("billing"), Reply("Then I do it.")])
+    front = Agent("front", model=model, handoffs=[target], limits=Limits(handoffs=2))
     async with stage.process() as runtime:
         result = await runtime.run(front, "Hello.", session="s", submission="m")
 
         assert result.output == "Then I do it."
-        _, refused = await responses(runtime)
-        assert "1 times at most" in refused
-        assert (await runtime.sessions.info("s")).agent == "billing"
+        *_, refused = await responses(runtime)
+        assert "2 times at most" in refused
+        assert (await runtime.sessions.info("s")).agent == "front"
 
 
 async def test_the_session_stays_with_the_target_also_in_another_process(stage: Stage) -> None:
