@@ -1670,7 +1670,7 @@ def everything() -> Scenario:
             tools=[charging(world), reserving(world), travelling(world, "external"), clerk.as_tool()],
             output_type=Verdict,
             limits=Limits(tokens=5_000, tool_calls=20, model_calls=50),
-            memory=SessionMemory(workspace=world.memory["workspace"], min_tokens=1, min_text_messages=1),
+            memory=SessionMemory(workspace=world.memory["workspace"], min_tokens=1, min_text_messages=1, growth_ratio=1_000),
         )
 
     async def script(life: Life) -> None:
