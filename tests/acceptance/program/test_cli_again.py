@@ -67,6 +67,18 @@ def test_a_request_is_printed_again_and_verified(perdure: Program) -> None:
     assert "hello there" not in redacted
 
 
+DEAR = """
+from perdure import FunctionModel, Reply, Usage
+from agents_here import play, shop
+
+def dear(request):
+    said = play(request)
+    return Reply(said.text, tool_calls=said.tool_calls, usage=Usage(input_tokens=70, output_tokens=3))
+
+agent = shop.replace(model=FunctionModel(dear))
+"""
+
+
 def test_a_session_is_played_again_and_nothing_runs(perdure: Program) -> None:
     perdure("run", SHOP, "refund A-1", "--session", "s", "--no-wait", code=6)
     perdure("approve", "s")
@@ -81,6 +93,10 @@ def test_a_session_is_played_again_and_nothing_runs(perdure: Program) -> None:
     assert "--agent MODULE" in perdure.errors
     different = perdure("replay", "s", "--agents", "agents_here:changed", code=1)
     assert "it came out differently" in different
+    (perdure.directory / "dear.py").write_text(DEAR)
+    dear = perdure("replay", "s", "--agent", "dear:agent")
+    assert "≠ used 2 model calls (1 of unknown size), 7 tokens in, 3 out then, 2 model calls, 140 tokens in, 6 out now" in dear
+    assert dear.endswith("the same\n")
     data = json.loads(perdure("replay", "s", "--agents", "agents_here:changed", "--json", code=1))
     assert data["same"] is False
     assert data["effects"] == {"refund (external)": 1}
