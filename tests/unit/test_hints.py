@@ -42,6 +42,7 @@ PROGRAM_ONLY = {
     "use it inside `async with runtime.session(…)`",
     "runtime.sessions are everybody's",
     "use runtime.sessions.consumer(…)",
+    "runtime.sessions.sweep()",
     'finish it with the old code, interrupt it, or set on_change="any"',
     "sqlite:///path.db?blobs=directory is all that can be asked",
     "give the agent too, or use select_route",
