@@ -97,7 +97,8 @@ class Branches(Transcripts, Arguments):
         reason: str = "",
         actor: str = "",
     ) -> Fork:
-        """Begin another session with the first messages of this one, which stays as it is. Costs the same however long that is.
+        """Begin another session with the first messages of this one, which stays as it is. Writes the same however long that is, and
+        reads one short row for every effect behind the cut, to count them.
 
         The cut is before position ``at``, or where the transcript stood at the end of ``turn`` or at the journal's ``entry``; without any
         of them it is the end. ``replacement`` follows in place of what came behind the cut. The branch has an id of its own
