@@ -140,8 +140,8 @@ async def _workers(arguments: argparse.Namespace) -> int:
     async with opened(arguments) as runtime:
         runners = await runtime.store.runners()
         held: dict[str, list[SessionInfo]] = {}
-        # Only a turn that runs has a holder.
-        async for info in runtime.sessions.each(status="running"):
+        # Only a turn that runs has a holder. Whatever changes meanwhile stays in its place.
+        async for info in runtime.sessions.each(status="running", order="created"):
             if info.holder is not None:
                 held.setdefault(info.holder, []).append(info)
         alive = [runner for runner in runners if runner.alive]

@@ -82,7 +82,7 @@ async def sent(url: str, names: list[str]) -> None:
 async def done(url: str, names: list[str]) -> bool:
     try:
         async with perdure.open(url) as runtime:
-            infos = [info async for info in runtime.sessions.each()]
+            infos = [info async for info in runtime.sessions.each(order="created")]
     except StoreError:
         return False
     assert {info.session_id for info in infos} == {*names}

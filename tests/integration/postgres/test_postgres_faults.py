@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 import perdure
+from perdure import Agent, ScriptedModel
 from perdure.cli import main
 from perdure.core.errors import (
     FormatUnknown,
@@ -224,6 +225,24 @@ def test_a_command_that_only_looks_makes_no_store(postgres: Server, capsys: pyte
         assert "there is no store at" in (said := capsys.readouterr().err)
         assert "`perdure run` makes one" in said
     assert postgres.execute("SELECT FROM pg_namespace WHERE nspname = %s", schema) == []
+
+
+def test_what_is_old_is_destroyed_from_the_command_line(postgres: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    schema = postgres.schema()
+
+    async def archived() -> list[str]:
+        async with perdure.open(postgres.store(schema)) as runtime:
+            for name in () if [info async for info in runtime.sessions.each(archived=True)] else ("old", "new"):
+                await runtime.run(Agent("a", model=ScriptedModel(["done"])), "please", session=name)
+                await runtime.sessions.archive(name)
+            return [info.session_id async for info in runtime.sessions.each(archived=True, order="created")]
+
+    assert asyncio.run(archived()) == ["new", "old"]
+    postgres.execute(f"UPDATE \"{schema}\".sessions SET updated = updated - 100 * 86400000::bigint WHERE session_id = 'old'")
+    assert main(["--db", postgres.store(schema), "vacuum", "--older-than", "90d", "--yes"]) == 0
+    assert "1 session destroyed" in capsys.readouterr().out
+    assert asyncio.run(archived()) == ["new"]
+    assert postgres.execute(f"SELECT count(*) FROM \"{schema}\".journal WHERE root = 'old' AND body IS NOT NULL") == [(0,)]
 
 
 @pytest.mark.parametrize(
