@@ -436,6 +436,15 @@ def test_a_turn_that_waits_gives_back_what_it_did_not_use_and_its_time_goes_on_c
     assert s.folds()
 
 
+def test_a_turn_that_waits_and_used_more_than_it_drew_gives_nothing_back_and_draws_nothing() -> None:
+    s = with_pool(tokens=80_000)
+    s.steps()
+    s.model_ends(call("c1"), usage=Usage(input_tokens=12_000, output_tokens=0))
+    s.plans(planned(call("c1"), verdict="ask"))
+    assert draws(s) == [Amounts(tokens=10_000)]
+    assert s.do(Parked(pool=s.pool, at=s.now())) == []
+
+
 def test_a_halted_turn_gives_back_what_it_did_not_use_and_draws_again_once_it_goes_on() -> None:
     s = with_pool(tokens=80_000)
     one_step(s)
