@@ -176,6 +176,7 @@ def test_a_note_about_a_late_result_is_short_however_long_the_result_is() -> Non
     assert len(note.text) < 2200
 
 
+@pytest.mark.spec("S0-134")
 def test_a_late_result_whose_outcome_is_known_is_refused() -> None:
     s = story.batch(planned(call("c1")), planned(call("c2")))
     s.tool_ends("t2.0.1")
