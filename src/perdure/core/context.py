@@ -151,19 +151,31 @@ def is_boundary(messages: Sequence[Message], index: int) -> bool:
 
 def behind_notes(messages: Sequence[Message], notes: Message, index: int, began: int) -> list[Message]:
     """What models see once notes stand for the messages before ``index``: those that people said in the running turn are kept."""
-    return [notes, *(message for message in messages[:index] if is_kept(message, began)), *messages[index:]]
+    return [notes, *_kept(messages, index, began), *messages[index:]]
 
 
 def kept_ranges(messages: Sequence[Message], index: int, began: int) -> tuple[tuple[int, int], ...]:
     """The positions [start, stop) that `behind_notes` keeps of what is summarised."""
     ranges: list[tuple[int, int]] = []
-    for message in messages[:index]:
-        if is_kept(message, began):
-            if ranges and ranges[-1][1] == message.position:
-                ranges[-1] = (ranges[-1][0], message.position + 1)
-            else:
-                ranges.append((message.position, message.position + 1))
+    for message in _kept(messages, index, began):
+        if ranges and ranges[-1][1] == message.position:
+            ranges[-1] = (ranges[-1][0], message.position + 1)
+        else:
+            ranges.append((message.position, message.position + 1))
     return tuple(ranges)
+
+
+def _kept(messages: Sequence[Message], index: int, began: int) -> list[Message]:
+    """What of the messages before ``index`` outlives its summary. What was said in a turn comes last: it costs what that is."""
+    found: list[Message] = []
+    while index:
+        index -= 1
+        message = messages[index]
+        if message.position >= 0 and not is_since(message, began):
+            break
+        if is_kept(message, began):
+            found.append(message)
+    return found[::-1]
 
 
 def is_kept(message: Message, began: int) -> bool:

@@ -336,8 +336,12 @@ class Context:
             notes = notes_message(self._written[change.summary])
         except KeyError:
             raise StoreCorrupt(f"entry {change.summary}, which holds notes, is missing", hint="run `perdure verify`") from None
-        ranges = [range(*kept) for kept in change.kept]
-        kept = [message for message in self._messages[:index] if any(message.position in positions for positions in ranges)]
+        kept = [
+            message
+            for start, stop in change.kept
+            for message in self._messages[bisect_left(self._places, start, hi=index) : bisect_left(self._places, stop, hi=index)]
+            if message.position >= 0
+        ]
         # A list that a request still holds must not change.
         self._places = [-1, *(message.position for message in kept), *self._places[index:]]
         self._messages = [notes, *kept, *self._messages[index:]]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import story
+from msgspec.structs import replace
 
 from perdure.core.checkpoint import Checkpoint, Compacted
 from perdure.core.context import behind_notes, is_boundary, kept_ranges, notes_message, retained_from
@@ -32,6 +35,30 @@ def result(position: int, *, seq: int, call: str) -> Message:
 
 
 OLD = [said("old", 0, seq=3), answer(1, seq=5)]
+
+
+class Looked(list[Message]):
+    """Messages that know how many of them were looked at one by one."""
+
+    count = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.count += not isinstance(index, slice)
+        return super().__getitem__(index)
+
+
+def test_what_is_kept_is_found_without_a_look_at_all_that_came_before_the_turn() -> None:
+    past = [said("old", position, seq=3) for position in range(500)]
+    messages = Looked([*past, said("new", 500, seq=11), note("n", 12), answer(501, seq=13), said("steer", 502, seq=14)])
+    assert kept_ranges(messages, 504, BEGAN) == ((500, 501), (502, 503))
+    assert messages.count == 5
+
+
+def test_what_a_branch_took_over_is_of_no_turn_of_its_own_whatever_its_numbers_are() -> None:
+    taken = [replace(message, session="parent", seq=BEGAN + 90) for message in OLD]
+    assert kept_ranges([*taken, said("new", 2, seq=11)], 3, BEGAN) == ((2, 3),)
+    assert retained_from([*taken, said("new", 2, seq=11)], BEGAN) == 2
+    assert retained_from([taken[0]], BEGAN) == 1
 
 
 def test_what_people_said_last_in_the_running_turn_is_not_summarised() -> None:
