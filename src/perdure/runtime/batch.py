@@ -78,7 +78,10 @@ def receipt_row(command: Command, *, arrival: int, at: int, seq: int) -> InboxRo
 
 
 class Batch:
-    """Decisions of one commit, from the checkpoint ``before``. Nothing here waits, and nothing is durable before the store says so."""
+    """Decisions of one commit, from the checkpoint ``before``. Nothing here waits, and nothing is durable before the store says so.
+
+    ``suspects`` are the kinds and names of the effects in which the last holder died: only one of those that ends well is progress.
+    """
 
     def __init__(self, head: Loaded, checkpoint: Checkpoint, *, now: int) -> None:
         self.head = head
@@ -96,6 +99,7 @@ class Batch:
         self.redacted: tuple[int, ...] = ()
         self.erased: tuple[str, ...] = ()
         self.pool = head.pool
+        self.suspects: frozenset[tuple[str, str]] = frozenset()
         self._ended: list[Draw] = []
         self.refusals: dict[str, Refused] = {}
 
@@ -178,6 +182,17 @@ class Batch:
         """Take content that entries refer to."""
         self.blobs.update({blob.digest: blob for blob in blobs})
 
+    def _gets_on(self, entry: Entry) -> bool:
+        """Whether an entry shows that the session doesn't kill whoever works on it."""
+        match entry:
+            case TurnEnded() | Archived() | Halted():
+                return True
+            case OperationEnded(final=True, status="succeeded" | "failed"):
+                item = self.before.operation(entry.operation) or self.checkpoint.operation(entry.operation)
+                return not self.suspects or (item is not None and (item.plan.kind, item.plan.name) in self.suspects)
+            case _:
+                return False
+
     def take(self, command: Command, decided: Any) -> bool:
         """Decide a submission; where the state refuses it, say so in the journal. False: it is not its time."""
         try:
@@ -215,11 +230,6 @@ class Batch:
         Raises `LimitExceeded` where an entry or the checkpoint would be too large.
         """
         row, entries, after = self.head.row, self.draft.entries, self.checkpoint
-        progress = any(
-            isinstance(entry, TurnEnded | Archived | Halted)
-            or (isinstance(entry, OperationEnded) and entry.final and entry.status in ("succeeded", "failed"))
-            for entry in entries
-        )
         return Commit(
             no=row.no,
             version=row.version,
@@ -244,7 +254,7 @@ class Batch:
             else Catalogue(status=status, wake_at=wake_at, title=after.title, labels=after.labels, agent=after.agent),
             claim=claim,
             release=release,
-            progress=progress,
+            progress=any(map(self._gets_on, entries)),
             inbox_head=inbox_head,
             draws=self.draws if entries else (),
         )

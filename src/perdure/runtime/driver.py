@@ -15,7 +15,7 @@ import msgspec
 
 from ..agent import Agent
 from ..agent.definition import describe
-from ..core.checkpoint import Operation, Turn
+from ..core.checkpoint import Checkpoint, Operation, Turn
 from ..core.commands import Interrupt, PostMessage
 from ..core.entries import (
     DefinitionChange,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 __all__ = ["STUCK_CLAIMS", "Driver"]
 
 STUCK_CLAIMS = 5
-"""After so many takeovers without progress the session waits for a person."""
+"""After so many claims without progress, each by a process that died, the session waits for a person."""
 
 ELSEWHERE_MS = 250
 """How often a session that another process runs is looked at again, besides the store's notices."""
@@ -103,6 +103,7 @@ class Driver:
         self._moved = 0
         self._unannounced = False
         self._told = self._asked = 0
+        self._suspects: frozenset[tuple[str, str]] = frozenset()
         self._performer = Performer(
             session_id=session_id,
             store_id=self.store.store_id,
@@ -419,7 +420,8 @@ class Driver:
         if not self._known.something_to_do(head.now):
             return "parked"
         self._turns.check_route()
-        if row.holder is not None and row.claims >= STUCK_CLAIMS and not self.forced:
+        # Takeovers are counted, and the first claim was none.
+        if row.holder is not None and row.claims + 1 >= STUCK_CLAIMS and not self.forced:
             await self._park_stuck(head)
         await self._known.catch_up()
         return None
@@ -469,6 +471,9 @@ class Driver:
         if release and batch.checkpoint.turn is not None:
             batch.apply(Parked(at=batch.now))
         kinds = batch.kinds
+        if claim is not None:
+            self._suspects = _in_flight(batch.before) if batch.head.row.holder is not None else frozenset()
+        batch.suspects = self._suspects
         ended = TurnEnded in kinds or TurnEnding in kinds
         # What was sent before a call ended is in the next request, whatever was known of it: looked for once, so that a flood delays none.
         begins = (entry for entry in batch.entries if isinstance(entry, OperationStarted))
@@ -585,7 +590,9 @@ class Driver:
             return "again"
         made: list[Made] = []
         now = max(self.clock.now(), self._known.head.now)
-        commit = transaction.commit(self._known.head, self._known.checkpoint, holder=self.runtime.runner_id, now=now, made=made)
+        commit = transaction.commit(
+            self._known.head, self._known.checkpoint, holder=self.runtime.runner_id, now=now, suspects=self._suspects, made=made
+        )
         self._unannounced = True
         self._known.looks += 1
         try:
@@ -708,6 +715,12 @@ class Driver:
 
     def _late(self, operation: str, attempt: int, result: Any, is_error: bool) -> None:
         self.runtime.late.hand_in(self.session_id, operation, attempt, result, is_error)
+
+
+def _in_flight(checkpoint: Checkpoint) -> frozenset[tuple[str, str]]:
+    """The kinds and names of the effects that run."""
+    operations = checkpoint.turn.operations if checkpoint.turn is not None else ()
+    return frozenset((item.plan.kind, item.plan.name) for item in operations if item.status == "started")
 
 
 def _stuck(session_id: str) -> SessionStuck:

@@ -41,24 +41,31 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
         item = checkpoint.operation(self.operation.id)
         return item is not None and (item.status, item.attempt) == ("started", self.operation.attempt)
 
-    def commit(self, head: Loaded, checkpoint: Checkpoint, *, holder: str, now: int, made: list[Made]) -> Commit:
+    def commit(
+        self, head: Loaded, checkpoint: Checkpoint, *, holder: str, now: int, suspects: frozenset[tuple[str, str]], made: list[Made]
+    ) -> Commit:
         """The commit that runs the function. What was decided in it stands in ``made`` then; it is none before that.
 
         The receipt of a function that raises is part of it too, and nothing that the function wrote.
         """
 
+        def anew() -> Batch:
+            batch = Batch(head, checkpoint, now=now)
+            batch.suspects = suspects
+            return batch
+
         def within(run: Run) -> Commit:
             try:
                 # What can't be kept is not done: the receipt is made where the function can still be undone.
-                done = run(lambda connection: self._succeeded(connection, head, checkpoint, holder, now))
+                done = run(lambda connection: self._succeeded(connection, anew(), holder, now))
             except StoreError:
                 raise
             except BaseException as error:
-                done = self._failed(error, head, checkpoint, holder, now)
+                done = self._failed(error, anew(), holder, now)
             made[:] = [done]
             return done.commit
 
-        return replace(Batch(head, checkpoint, now=now).commit(holder=holder), within=within)
+        return replace(anew().commit(holder=holder), within=within)
 
     def failure(self, error: BaseException, now: int) -> tuple[AttemptEnded, tuple[StoredBlob, ...]]:
         """The receipt of a function that came to nothing."""
@@ -72,21 +79,20 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
         parts, blobs = self.respond(failure.message, True)
         return self._ended("failed", parts, now, failure), blobs
 
-    def _succeeded(self, connection: Any, head: Loaded, checkpoint: Checkpoint, holder: str, now: int) -> Made:
+    def _succeeded(self, connection: Any, batch: Batch, holder: str, now: int) -> Made:
         parts, blobs = self.respond(self.function(connection), False)
-        return _made(self._ended("succeeded", parts, now), blobs, head, checkpoint, holder)
+        return _made(self._ended("succeeded", parts, now), blobs, batch, holder)
 
-    def _failed(self, error: BaseException, head: Loaded, checkpoint: Checkpoint, holder: str, now: int) -> Made:
+    def _failed(self, error: BaseException, batch: Batch, holder: str, now: int) -> Made:
         report, blobs = self.failure(error, now)
-        return _made(report, blobs, head, checkpoint, holder)
+        return _made(report, blobs, batch, holder)
 
     def _ended(self, status: Any, parts: tuple[Part, ...], now: int, failure: Failure | None = None) -> AttemptEnded:
         item = self.operation
         return AttemptEnded(operation=item.id, attempt=item.attempt, status=status, parts=parts, failure=failure, at=now)
 
 
-def _made(report: AttemptEnded, blobs: tuple[StoredBlob, ...], head: Loaded, checkpoint: Checkpoint, holder: str) -> Made:
-    batch = Batch(head, checkpoint, now=report.at)
+def _made(report: AttemptEnded, blobs: tuple[StoredBlob, ...], batch: Batch, holder: str) -> Made:
     batch.keep(blobs)
     batch.apply(report)
     return Made(batch, batch.commit(holder=holder))

@@ -27,6 +27,10 @@ LOOKS_APART = 0.05
 """How long after one look into the store the next one may begin (seconds): whatever is committed changes something, and those who run
 sessions need the same connections."""
 
+SUSPECT_CLAIMS = 2
+"""After so many takeovers without progress, and while whoever holds it is dead, a session is worked on beside no other such one: what
+kills this process next is it, or none of them."""
+
 PAUSE, PAUSE_LIMIT = 0.5, 10.0
 """How long it rests when the store or the engine fails, twice as long each time, up to the limit (seconds)."""
 
@@ -62,6 +66,8 @@ class Worker:
         self._concurrency = concurrency
         self._poll = poll
         self._working: set[str] = set()
+        self._suspect = ""
+        self._held_up: set[str] = set()
         self._hinted: dict[str, int] = {}
         self._to_hint: asyncio.Queue[list[str]] = asyncio.Queue()
         self._news = asyncio.Event()
@@ -169,6 +175,11 @@ class Worker:
             return
         self._working.add(session_id)
         try:
+            if await self._is_suspect(session_id):
+                if self._suspect:
+                    self._held_up.add(session_id)
+                    return
+                self._suspect = session_id
             await self._runtime.recover(self._agents, session=session_id)
         except CapacityExceeded:
             _log.info("there is no room for %s just now", session_id)
@@ -177,5 +188,16 @@ class Worker:
                 _log.warning("the session %s can't go on here: %s", session_id, error)
         finally:
             self._working.discard(session_id)
-            self._hinted.pop(session_id, None)
-            self._news.set()
+            if session_id not in self._held_up:
+                self._hinted.pop(session_id, None)
+                self._news.set()
+            if session_id == self._suspect:
+                # They are hinted at again, and one of them is next.
+                for name in self._held_up:
+                    self._hinted.pop(name, None)
+                self._suspect, self._held_up = "", set()
+
+    async def _is_suspect(self, session_id: str) -> bool:
+        """Whether the session may be what killed those who held it."""
+        head = await self._runtime.store.load(session_id)
+        return head is not None and head.row.holder is not None and head.row.claims >= SUSPECT_CLAIMS
