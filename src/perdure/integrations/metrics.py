@@ -15,7 +15,7 @@ from ..core.entries import (
 from ..core.errors import MissingExtra
 from ..core.records import MODEL_KINDS
 from ..core.usage import Usage
-from ..runtime.observing import Change, Observer
+from ..runtime.observing import Change, Observer, Times
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -56,19 +56,19 @@ class Metrics(Observer):
         self._recovered = Counter("perdure_recoveries", "Turns that were taken over from another process", registry=self.registry)
         self._refused = Counter("perdure_submissions_refused", "Submissions without effect", ["code"], registry=self.registry)
         self._commits = Counter("perdure_commits", "Commits", registry=self.registry)
-        self._started: dict[tuple[str, str, int], int] = {}
-        self._begun: dict[tuple[str, str], int] = {}
+        self._started: Times[tuple[str, int]] = Times()
+        self._begun: Times[str] = Times()
 
     def committed(self, change: Change) -> None:
         self._commits.inc()
         for entry in change.entries:
             match entry:
                 case TurnStarted():
-                    self._begun[change.session_id, entry.turn] = entry.at
+                    self._begun.began(change.session_id, entry.turn, entry.at)
                 case TurnEnded():
                     self._turn(change, entry)
                 case OperationStarted():
-                    self._started[change.session_id, entry.operation, entry.attempt] = entry.at
+                    self._started.began(change.session_id, (entry.operation, entry.attempt), entry.at)
                 case OperationEnded(attempt=attempt) if attempt:
                     self._operation(change, entry)
                 case RequestOpened():
@@ -79,17 +79,19 @@ class Metrics(Observer):
                     self._recovered.inc()
                 case SubmissionRefused():
                     self._refused.labels(entry.failure.code).inc()
+        self._started.settle(change)
+        self._begun.settle(change)
 
     def _turn(self, change: Change, entry: TurnEnded) -> None:
         turn = change.before.turn
         agent = turn.agent if turn is not None else change.after.agent
-        began = self._begun.pop((change.session_id, entry.turn), turn.started if turn is not None else entry.at)
+        began = self._begun.ended(change.session_id, entry.turn) or (turn.started if turn is not None else entry.at)
         self._turns.labels(agent, entry.kind.removeprefix("turn_")).inc()
         self._turn_seconds.labels(agent).observe((entry.at - began) / 1000)
 
     def _operation(self, change: Change, entry: OperationEnded) -> None:
         operation = change.operation(entry.operation)
-        began = self._started.pop((change.session_id, entry.operation, entry.attempt), None)
+        began = self._started.ended(change.session_id, (entry.operation, entry.attempt))
         if operation is None:
             return
         plan = operation.plan

@@ -22,7 +22,7 @@ from ..core.entries import (
 )
 from ..core.errors import MissingExtra
 from ..core.records import MODEL_KINDS
-from ..runtime.observing import Change, Observer
+from ..runtime.observing import Change, Observer, Times
 
 try:
     from opentelemetry import trace
@@ -50,7 +50,7 @@ class Tracing(Observer):
         self._provider = TracerProvider(resource=resource, id_generator=self._ids)
         self._provider.add_span_processor(exporter if isinstance(exporter, SpanProcessor) else BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("perdure")
-        self._started: dict[tuple[str, str, int], int] = {}
+        self._started: Times[tuple[str, int]] = Times()
 
     def close(self) -> None:
         """Send what waits, and stop."""
@@ -60,11 +60,12 @@ class Tracing(Observer):
         for entry in change.entries:
             match entry:
                 case OperationStarted():
-                    self._started[change.session_id, entry.operation, entry.attempt] = entry.at
+                    self._started.began(change.session_id, (entry.operation, entry.attempt), entry.at)
                 case OperationEnded(attempt=attempt) if attempt:
                     self._operation(change, entry)
                 case TurnEnded():
                     self._turn(change, entry)
+        self._started.settle(change)
 
     def performing(self, store_id: str, session_id: str, operation: Operation) -> AbstractContextManager[object]:
         """The operation's span as the current one."""
@@ -80,7 +81,7 @@ class Tracing(Observer):
         if operation is None:
             return
         plan = operation.plan
-        began = self._started.pop((change.session_id, entry.operation, entry.attempt), entry.at)
+        began = self._started.ended(change.session_id, (entry.operation, entry.attempt)) or entry.at
         attributes: dict[str, Any] = {
             "gen_ai.conversation.id": change.session_id,
             "gen_ai.agent.name": _agent(change),

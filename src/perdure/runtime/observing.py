@@ -8,12 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from ..core.checkpoint import Checkpoint, Operation
 from ..core.entries import Entry
 
-__all__ = ["Change", "Observer", "Observers"]
+__all__ = ["Change", "Observer", "Observers", "Times"]
+
+K = TypeVar("K")
 
 _log = logging.getLogger("perdure.runtime")
 
@@ -30,6 +32,38 @@ class Change(NamedTuple):
     def operation(self, identity: str) -> Operation | None:
         """The operation that one of the entries speaks of; None where it stands in none of the checkpoints any more."""
         return self.before.operation(identity) or self.after.operation(identity)
+
+
+class Times(Generic[K]):
+    """When things of a session began that have not ended yet, as far as this process committed it.
+
+    What another process ended is let go with the next turn that is seen to end, and of more than ``limit`` sessions the oldest is.
+    """
+
+    def __init__(self, limit: int = 10_000) -> None:
+        self._limit = limit
+        self._sessions: dict[str, dict[K, int]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._sessions.values()))
+
+    def began(self, session_id: str, what: K, at: int) -> None:
+        """It begins."""
+        known = self._sessions.pop(session_id, {})
+        known[what] = at
+        # Behind all others: those that nothing was heard of for the longest time go first.
+        self._sessions[session_id] = known
+        if len(self._sessions) > self._limit:
+            del self._sessions[next(iter(self._sessions))]
+
+    def ended(self, session_id: str, what: K) -> int | None:
+        """It ends; when it began."""
+        return self._sessions.get(session_id, {}).pop(what, None)
+
+    def settle(self, change: Change) -> None:
+        """Nothing of a session runs when no turn of it does."""
+        if change.after.turn is None:
+            self._sessions.pop(change.session_id, None)
 
 
 class Observer:

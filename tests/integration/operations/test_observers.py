@@ -19,11 +19,11 @@ from prometheus_client import generate_latest
 
 import perdure
 from perdure import Agent, ApprovalRequested, FunctionModel, ModelRequest, Reply, ToolCall, Usage, tool
-from perdure.core.checkpoint import Operation
+from perdure.core.checkpoint import Checkpoint, Operation
 from perdure.integrations.logs import JsonLog
 from perdure.integrations.metrics import Metrics
 from perdure.integrations.tracing import Tracing
-from perdure.runtime.observing import Change, Observer
+from perdure.runtime.observing import Change, Observer, Times
 
 from ..interactive.acting import until
 
@@ -207,3 +207,23 @@ async def test_commands_that_their_sender_applied_are_seen_too() -> None:
         before = metrics.registry.get_sample_value("perdure_commits_total") or 0
         await runtime.sessions.archive("s")
     assert metrics.registry.get_sample_value("perdure_commits_total") == before + 1
+
+
+def test_when_something_began_is_not_kept_for_what_another_process_ended() -> None:
+    times: Times[str] = Times(limit=3)
+    idle = Checkpoint(session_id="s")
+    for session in "abcde":
+        times.began(session, "t2", 5)
+    times.began("c", "t9", 6)
+    assert (len(times), times.ended("a", "t2"), times.ended("e", "t2")) == (4, None, 5)
+    # Its turn ended elsewhere, and the next one ends here.
+    times.settle(Change("store", "c", (), idle, idle))
+    assert (len(times), times.ended("c", "t9"), times.ended("d", "t2")) == (1, None, 5)
+
+
+async def test_a_process_remembers_nothing_of_what_is_over() -> None:
+    metrics, (observer, _) = Metrics(), tracing()
+    async with perdure.open("memory://", observers=[metrics, observer]) as runtime:
+        await runtime.run(shop(lambda order: "done"), "please", session="s", submission="m")
+    assert (len(metrics._started), len(metrics._begun), len(observer._started)) == (0, 0, 0)
+    assert (metrics._started._sessions, observer._started._sessions) == ({}, {})
