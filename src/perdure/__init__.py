@@ -67,6 +67,7 @@ _FACE = {
     "runtime.runtime": "Runtime open",
     "runtime.session": "Session",
     "runtime.sessions": "Sessions",
+    "runtime.stopping": "Stopped",
     "runtime.transcripts": "Edit Hunk Revision Revisions",
     "runtime.verify": "Problem verify",
     "store.base": "Store",

@@ -216,6 +216,7 @@ from .runtime.runtime import Runtime as Runtime
 from .runtime.runtime import open as open
 from .runtime.session import Session as Session
 from .runtime.sessions import Sessions as Sessions
+from .runtime.stopping import Stopped as Stopped
 from .runtime.transcripts import Edit as Edit
 from .runtime.transcripts import Hunk as Hunk
 from .runtime.transcripts import Revision as Revision

@@ -18,6 +18,7 @@ from ..core.records import Identity
 from ..runtime.feed import Event
 from ..runtime.runtime import Runtime
 from ..runtime.session import Session
+from ..runtime.stopping import Stopped
 from .agents import ad_hoc, belongs, load
 from .ask import Lines
 from .earlier import show_earlier
@@ -50,17 +51,20 @@ async def _chat(arguments: argparse.Namespace, agent: Agent) -> int:
     session_id: str | None = arguments.session or uuid.uuid4().hex[:12]
     screen = Screen()
     code, talked = OK, True
-    async with AsyncExitStack() as stack:
-        begin = _on_a_terminal(stack) if screen.interactive and screen.live else partial(Talk, screen=screen)
-        runtime = await stack.enter_async_context(opened(arguments, create=True))
-        try:
-            while session_id is not None:
-                arguments.session = session_id
-                await check_agent(runtime, session_id, agent)
-                session_id = await begin(runtime, session_id, agent, arguments).run()
-                talked = await runtime.store.load(arguments.session) is not None
-        except Left as left:
-            code = left.code
+    try:
+        async with AsyncExitStack() as stack:
+            begin = _on_a_terminal(stack) if screen.interactive and screen.live else partial(Talk, screen=screen)
+            runtime = await stack.enter_async_context(opened(arguments, create=True))
+            try:
+                while session_id is not None:
+                    arguments.session = session_id
+                    await check_agent(runtime, session_id, agent)
+                    session_id = await begin(runtime, session_id, agent, arguments).run()
+                    talked = await runtime.store.load(arguments.session) is not None
+            except Left as left:
+                code = left.code
+    except Stopped as stopped:
+        code = stopped.code
     if talked:
         screen.note((f"the session is kept: --session {arguments.session}", "dim"))
     return code

@@ -16,7 +16,6 @@ __all__ = [
     "PROVIDER",
     "REFUSED",
     "STORE",
-    "TERMINATED",
     "USAGE",
     "WAITING",
     "exit_code",
@@ -32,7 +31,6 @@ STORE: Final = 4
 PROVIDER: Final = 5
 WAITING: Final = 6
 INTERRUPTED: Final = 130
-TERMINATED: Final = 143
 
 
 def exit_code(error: BaseException) -> int:

@@ -30,7 +30,7 @@ from ..runtime.feed import ChildAsked, Event, SessionOpened
 from ..runtime.runtime import Runtime
 from ..runtime.session import Session
 from .ask import Lines, ask, how_to_answer
-from .exits import INTERRUPTED, TERMINATED, WAITING
+from .exits import INTERRUPTED, WAITING
 from .hints import command, resume_command, told
 from .keyboard import Keyboard
 from .live import Progress
@@ -42,7 +42,7 @@ __all__ = ["Follower", "Left", "Parked"]
 
 
 class Left(Exception):
-    """The person, or the system, wants this process to go; the session stays. ``code`` is the exit code."""
+    """The person wants this process to go; the session stays. ``code`` is the exit code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -100,18 +100,15 @@ class Follower:
 
     async def __aenter__(self) -> Follower:
         self._main = asyncio.current_task()
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, self.on_interrupt)
-        loop.add_signal_handler(signal.SIGTERM, self._leave, TERMINATED)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self.on_interrupt)
+        self.runtime.stop_on(signal.SIGTERM)
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stop_asking()
         self.progress.__exit__()
-        loop = asyncio.get_running_loop()
-        loop.remove_signal_handler(signal.SIGTERM)
         # A second Ctrl-C still leaves at once, while the rest is let go.
-        loop.add_signal_handler(signal.SIGINT, self._leave_at_once)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._leave_at_once)
         if isinstance(error, asyncio.CancelledError) and self._leaving is not None:
             raise Left(self._leaving) from None
 

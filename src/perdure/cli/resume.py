@@ -11,8 +11,9 @@ from ..core.entries import Entry, ExtensionCommand, SubmissionRefused, TurnCompl
 from ..core.errors import PerdureError, UsageError
 from ..runtime.feed import Event
 from ..runtime.runtime import Runtime, Standing
+from ..runtime.stopping import Stopped
 from .agents import belongs, load
-from .exits import FAILED, INTERRUPTED, OK, TERMINATED, WAITING, exit_code, failure_code
+from .exits import FAILED, INTERRUPTED, OK, WAITING, exit_code, failure_code
 from .follow import Follower, Left, Parked
 from .hints import told
 from .limits import limits
@@ -71,7 +72,7 @@ async def _one(arguments: argparse.Namespace, agents: list[Agent]) -> int:
                     driver = await runtime.work.engage(session_id, agent, force=arguments.force)
                     ended = await _until_idle(runtime, follower, agent, after)
                     runtime.work.disengage(driver)
-    except Left as left:
+    except (Left, Stopped) as left:
         return left.code
     except Parked:
         return _summary(screen, session_id, "waiting", WAITING)
@@ -110,27 +111,13 @@ def _summary(screen: Screen, session_id: str, status: str, code: int) -> int:
 
 async def _all(arguments: argparse.Namespace, agents: list[Agent]) -> int:
     screen = Screen(as_json=arguments.json)
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-    assert task is not None
-    stopped = False
-
-    def stop() -> None:
-        nonlocal stopped
-        stopped = True
-        task.cancel()
-
-    loop.add_signal_handler(signal.SIGTERM, stop)
     work = _Work(screen, agents, arguments.db)
     try:
         async with opened(arguments) as runtime:
+            runtime.stop_on(signal.SIGTERM)
             await work.run(runtime)
-    except asyncio.CancelledError:
-        if not stopped:
-            raise
-        return TERMINATED
-    finally:
-        loop.remove_signal_handler(signal.SIGTERM)
+    except Stopped as stopped:
+        return stopped.code
     if arguments.json:
         screen.json(work.rows)
     elif not work.rows:

@@ -16,6 +16,7 @@ from ..runtime.infos import SessionInfo
 from ..runtime.result import Result
 from ..runtime.runtime import Runtime
 from ..runtime.scope import put_away
+from ..runtime.stopping import Stopped
 from .agents import ad_hoc, belongs, load
 from .exits import FAILED, INTERRUPTED, OK, WAITING, failure_code
 from .follow import Follower, Left, Parked
@@ -72,7 +73,7 @@ async def _run(arguments: argparse.Namespace, agent: Agent, content: Input) -> i
             else:
                 result = await _follow(arguments, runtime, follower, agent, submission, content)
             stopped = follower.stopped
-    except Left as left:
+    except (Left, Stopped) as left:
         why = command(arguments.db, "why", session_id)
         again = resume_command(arguments.db, session_id, named)
         screen.advice((f"the session {session_id} is kept; `{why}` says what it waits for, `{again}` goes on", "dim"))

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from ..agent import Agent
@@ -96,9 +97,7 @@ async def _work(arguments: argparse.Namespace, agents: tuple[Agent, ...], place:
             probes = await stack.enter_async_context(Probes(runtime, host=place[0], port=place[1], metrics=observers[0]))
             print(f"probes and metrics at {probes.address}", file=sys.stderr)
         working = Worker(runtime, agents, engine, concurrency=arguments.concurrency, poll=arguments.poll)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, _drain, working)
+        runtime.stop_on(signal.SIGTERM, signal.SIGINT, then=partial(_drain, working))
         names = ", ".join(agent.name for agent in agents)
         print(f"working for {names}, {counted(arguments.concurrency, 'session')} at once; SIGTERM drains", file=sys.stderr, flush=True)
         await working.run()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
+import threading
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -55,6 +57,7 @@ from .scope import put_away
 from .sending import check_deliver
 from .session import Session
 from .sessions import Sessions
+from .stopping import Stopped, Stopping
 from .stores import store_at
 
 if TYPE_CHECKING:
@@ -139,6 +142,7 @@ class Runtime:
         self.observers = Observers(observers)
         self.errands = Errands(self)
         self.background = Background()
+        self.stopping = Stopping()
         self.late = LateResults(self.sessions, self.clock, self.background)
         self.news = News(self)
         self.work = Engagements(self, capacity=capacity, lease_ms=round(lease * 1000))
@@ -152,12 +156,25 @@ class Runtime:
         if not self.closed:
             raise UsageError("the runtime is open already", hint="enter it once, and share it")
         await self.store.open()
+        self.stopping = Stopping()
         self.closed = False
         self.background.open()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
+        if self.stopping.caught is not None and (error is None or isinstance(error, asyncio.CancelledError)):
+            raise Stopped(self.stopping.caught) from None
+
+    def stop_on(self, *signals: int, then: Callable[[], object] | None = None) -> None:
+        """Have signals, SIGTERM as a rule, end this ``async with`` in order instead of killing the process in the middle of a call.
+
+        The task that says so is cancelled; leaving the ``async with`` closes the runtime as `close` does, and raises `Stopped`, a
+        `SystemExit`. ``then`` is called instead of all that. Signals that come while the runtime closes change nothing. It holds until the
+        runtime is closed; a signal for which the program has set a handler is left to that. Raises `UsageError` outside the main thread.
+        """
+        self.check_open()
+        self.stopping.take(signals, then)
 
     async def close(self, *, grace: float | None = None) -> None:
         """Start nothing more, let running effects end within ``grace`` seconds, commit the others as interrupted, release, and let go.
@@ -166,14 +183,18 @@ class Runtime:
         """
         if self.closed:
             return
-        await self.work.end(self.grace if grace is None else grace)
-        self.closed = True
-        self.news.close()
-        await self.background.close()
-        self.news.stop_listening()
-        await self.models.close()
-        await self.work.heartbeat.retire()
-        await self.store.close()
+        self.stopping.closing = True
+        try:
+            await self.work.end(self.grace if grace is None else grace)
+            self.closed = True
+            self.news.close()
+            await self.background.close()
+            self.news.stop_listening()
+            await self.models.close()
+            await self.work.heartbeat.retire()
+            await self.store.close()
+        finally:
+            self.stopping.give_back()
 
     @property
     def working(self) -> int:
@@ -263,7 +284,10 @@ class Runtime:
                 self.work.disengage(driver)
 
     def run_sync(self, agent: Agent, content: Input, **options: Any) -> Result:
-        """`run` for code without an event loop: opens the runtime, runs, and closes it again. Raises `UsageError` inside a loop."""
+        """`run` for code without an event loop: opens the runtime, runs, and closes it again; SIGTERM as in `stop_on`.
+
+        Raises `UsageError` inside a loop.
+        """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -272,6 +296,8 @@ class Runtime:
 
     async def _run_alone(self, agent: Agent, content: Input, options: dict[str, Any]) -> Result:
         async with self:
+            if threading.current_thread() is threading.main_thread():
+                self.stop_on(signal.SIGTERM)
             return await self.run(agent, content, **options)
 
     async def stream(
