@@ -66,6 +66,8 @@ async def _run(arguments: argparse.Namespace, agent: Agent, content: Input) -> i
             # What ended already needs no agent, no slot and no model.
             result = None
             if arguments.submission is not None and info is not None:
+                # Raises `NewerRules`: what is refused is not sent, either.
+                await runtime.sessions.checkpoint(session_id)
                 await runtime.sessions.send(session_id, content, submission=submission, agent=agent.name, limits=limits(arguments.limit))
                 result = await runtime.sessions.result(session_id, submission)
             if stored := result is not None:

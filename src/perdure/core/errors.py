@@ -355,7 +355,10 @@ class CheckpointTooLarge(LimitExceeded):
 
 
 class DefinitionChanged(Refused):
-    """The agent's definition changed in a way that the unfinished turn can't follow; ``facts`` holds the difference."""
+    """The agent's definition changed in a way that the unfinished turn can't follow; ``facts`` holds the difference.
+
+    The turn stays as it was. A message that was sent before anybody looked at that turn waits behind it.
+    """
 
     code = "definition_changed"
 

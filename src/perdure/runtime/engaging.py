@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING
 
 from ..agent import Agent
 from ..agent.agent import check_agent
 from ..core.checkpoint import decode as decode_checkpoint
-from ..core.errors import CapacityExceeded, Fenced, PerdureError, SessionBusy, UnknownAgent
-from ..store.base import Catalogue, InboxMoved
+from ..core.errors import CapacityExceeded, Fenced, PerdureError, SessionBusy, StoreCorrupt, UnknownAgent
+from ..store.base import Catalogue, InboxMoved, Store
 from .batch import TRIES, parked
 from .clock import first_of
 from .driver import Driver
@@ -36,10 +37,10 @@ FAULT_PAUSE_MS = 30_000
 class Engagements:
     """The sessions that are worked on here: a driver for each, for as long as anybody here wants it or something of it runs."""
 
-    def __init__(self, runtime: Runtime, *, capacity: int | None, lease_ms: int) -> None:
+    def __init__(self, runtime: Runtime, store: Store, *, capacity: int | None, lease_ms: int) -> None:
         self._runtime = runtime
         self._capacity = capacity
-        self.heartbeat = Heartbeat(runtime.store, runtime.clock, lease_ms, self._let_go)
+        self.heartbeat = Heartbeat(store, runtime.clock, lease_ms, self._let_go)
         self.drivers: dict[str, Driver] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.lingering: dict[str, set[asyncio.Task[None]]] = {}
@@ -73,8 +74,8 @@ class Engagements:
         """Work on a session until `disengage`. ``route`` replaces the saved one when the session is taken up; ``team`` are the agents
         that names mean, by default those that the agent itself can reach.
 
-        Raises `UnknownAgent` if it is another agent's, `CapacityExceeded`, `SessionBusy` if it is worked on here under another definition
-        of its agent, and `MissingExtra` or `MissingKey` for a model that can't be used from here.
+        Raises `UnknownAgent` if it is another agent's, `NewerRules`, `CapacityExceeded`, `SessionBusy` if it is worked on here under
+        another definition of its agent, and `MissingExtra` or `MissingKey` for a model that can't be used from here. Nothing is sent then.
         """
         self._runtime.check_open()
         self._check_capacity(session_id)
@@ -112,13 +113,17 @@ class Engagements:
         return driver
 
     async def _check_belongs(self, session_id: str, agent: Agent, team: Mapping[str, Agent]) -> None:
-        """Raises `UnknownAgent` where the session is another agent's: its turns and its calls are not for this one."""
+        """Raises `UnknownAgent` where the session is another agent's, whose turns and calls are not for this one, and `NewerRules`."""
         head = await self._runtime.store.load(session_id)
         if head is not None and not agent.takes(head.row.agent) and head.row.agent not in team:
             raise UnknownAgent(
                 f"the session {session_id!r} belongs to the agent {head.row.agent!r}, not to {agent.name!r}",
                 hint="pass that agent, or name another session",
             )
+        if head is not None:
+            # What can't be read otherwise halts the session, and that is for whoever takes it up.
+            with suppress(StoreCorrupt):
+                decode_checkpoint(head.row.checkpoint)
 
     def disengage(self, driver: Driver) -> None:
         """Nobody waits here any more. What runs goes on; a driver with nothing left to do ends."""

@@ -128,7 +128,8 @@ class Runtime:
             raise UsageError("lease must be more than 0 seconds, and grace not less")
         if capacity is not None and capacity < 1:
             raise UsageError("capacity must be at least 1", hint="None is no limit")
-        self.store = store
+        self._store = store
+        self._reaches = False
         self.clock: Clock = clock or (
             SystemClock(wall=lambda: store.time() * 1_000_000) if isinstance(store, Timekeeper) else SystemClock()
         )
@@ -145,7 +146,14 @@ class Runtime:
         self.stopping = Stopping()
         self.late = LateResults(self.sessions, self.clock, self.background)
         self.news = News(self)
-        self.work = Engagements(self, capacity=capacity, lease_ms=round(lease * 1000))
+        self.work = Engagements(self, store, capacity=capacity, lease_ms=round(lease * 1000))
+
+    @property
+    def store(self) -> Store:
+        """What everything here reads and writes, while it is open: every door leads through this. Raises `RuntimeClosed`."""
+        if not self._reaches:
+            raise _not_open()
+        return self._store
 
     @property
     def runner_id(self) -> str:
@@ -155,7 +163,8 @@ class Runtime:
     async def __aenter__(self) -> Runtime:
         if not self.closed:
             raise UsageError("the runtime is open already", hint="enter it once, and share it")
-        await self.store.open()
+        await self._store.open()
+        self._reaches = True
         self.stopping = Stopping()
         self.closed = False
         self.background.open()
@@ -192,7 +201,8 @@ class Runtime:
             self.news.stop_listening()
             await self.models.close()
             await self.work.heartbeat.retire()
-            await self.store.close()
+            self._reaches = False
+            await self._store.close()
         finally:
             self.stopping.give_back()
 
@@ -204,7 +214,7 @@ class Runtime:
     def check_open(self) -> None:
         """Raises `RuntimeClosed`."""
         if self.closed:
-            raise RuntimeClosed("the runtime is not open", hint="use it inside `async with perdure.open(…) as runtime:`")
+            raise _not_open()
 
     # ------------------------------------------------------------------------------------------------------------- running
 
@@ -232,8 +242,9 @@ class Runtime:
         ``owner``: a new session is theirs, and a session of anybody else is not found. ``metadata`` replaces the session's, ``route`` its
         selected route from the next turn or model call on; ``identity`` and ``labels`` matter for a new one only. ``limits`` bound this
         turn besides the agent's, whichever are tighter, and belong to the submission. Raises `CapacityExceeded`, `DefinitionChanged`,
-        `OutputInvalid`, `SubmissionConflict`, `UnknownRoute`, `SessionStuck` and what `Sessions.send` raises; a turn that fails is a
-        `Result` that says so.
+        `NewerRules`, `OutputInvalid`, `SubmissionConflict`, `UnknownRoute`, `SessionStuck` and what `Sessions.send` raises; a turn that
+        fails is a `Result` that says so. Where a turn before this one can't go on (`DefinitionChanged`, `SessionStuck`), the message waits
+        behind it.
         """
         self.models.check_prices(limits)
         sessions = self._sessions_of(owner)
@@ -549,3 +560,7 @@ class Runtime:
         """Give a consumer what it has not acknowledged, of all sessions, and acknowledge what it took; see `Consumer.consume`."""
         self.check_open()
         await self.sessions.consumer(name).consume(projector, follow=follow, heal=heal)
+
+
+def _not_open() -> RuntimeClosed:
+    return RuntimeClosed("the runtime is not open", hint="use it inside `async with perdure.open(…) as runtime:`")

@@ -70,7 +70,8 @@ class Sending(Infos, Attachments):
         ``agent``, ``identity``, ``labels`` and ``title`` matter for a new session only; ``metadata`` replaces that of any.
         Sending the same ``submission`` again is sending it once; with another content it raises `SubmissionConflict`. Also raises
         `InvalidMessage`, `QueueFull`, `SessionArchived` and `SessionNotFound` (deleted). ``limits`` bound the turn that the message begins,
-        besides its agent's, whichever are tighter.
+        besides its agent's, whichever are tighter. Whether the session can go on is for whoever takes it up: a message to one of newer
+        rules waits there.
 
         ``not_before`` is when it may be delivered at the earliest: a `datetime` with a time zone, a `timedelta` from now on, or
         milliseconds since 1970. Until then it can be edited and withdrawn, and nobody is held for it; of one that is sent again the first

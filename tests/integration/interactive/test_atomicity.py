@@ -303,9 +303,13 @@ async def test_a_session_of_newer_rules_and_a_file_of_another_format_are_refused
         before = await process.everything()
         with pytest.raises(perdure.NewerRules):
             await process.recover([agent], session="s")
-        async with process.session("s", agent) as handle:
-            with pytest.raises(perdure.NewerRules):
-                await drain(handle, [])
+        with pytest.raises(perdure.NewerRules):
+            async with process.session("s", agent):
+                pass
+        with pytest.raises(perdure.NewerRules):
+            await process.run(agent, "more", session="s", submission="m-2")
+        with pytest.raises(perdure.NewerRules):
+            await process.run(agent, "more", session="s")
         assert await process.everything() == before
     disk.execute("PRAGMA user_version = 999", "PRAGMA wal_checkpoint(TRUNCATE)")
     bytes_before = disk.path.read_bytes()

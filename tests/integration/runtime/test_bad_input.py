@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +50,52 @@ async def sound(runtime: Runtime, session: str) -> None:
     assert fold(await runtime.sessions.entries(session)) == await runtime.sessions.checkpoint(session)
 
 
-async def test_a_closed_runtime_says_so_and_how_to_open_it() -> None:
-    runtime = perdure.open("memory://")
+async def watched(runtime: Runtime) -> None:
+    async for _ in runtime.stream(plain(), "hello"):
+        pass
+
+
+async def opened(runtime: Runtime) -> None:
+    async with runtime.session("s", plain()):
+        pass
+
+
+DOORS: dict[str, Callable[[Runtime], Awaitable[Any]]] = {
+    "run": lambda runtime: runtime.run(plain(), "hello"),
+    "resume": lambda runtime: runtime.resume(plain(), "s"),
+    "stream": watched,
+    "session": opened,
+    "recover": lambda runtime: runtime.recover([plain()]),
+    "check": lambda runtime: runtime.check([plain()]),
+    "usage": lambda runtime: runtime.usage(),
+    "due": lambda runtime: runtime.due(["a"], {}),
+    "send": lambda runtime: runtime.sessions.send("s", "hello"),
+    "info": lambda runtime: runtime.sessions.info("s"),
+    "list": lambda runtime: runtime.sessions.list(),
+    "entries": lambda runtime: runtime.sessions.entries("s"),
+    "history": lambda runtime: runtime.sessions.history("s"),
+    "interrupt": lambda runtime: runtime.sessions.interrupt("s"),
+    "approve": lambda runtime: runtime.sessions.approve("s", "0123456789abcdef"),
+    "fork": lambda runtime: runtime.sessions.fork("s"),
+    "delete": lambda runtime: runtime.sessions.delete("s"),
+    "an owner's": lambda runtime: runtime.sessions.owned_by("acme").list(),
+    "pools.get": lambda runtime: runtime.pools.get("acme"),
+    "pools.set": lambda runtime: runtime.pools.set("acme", perdure.Limits(steps=1)),
+    "pools.list": lambda runtime: runtime.pools.list(),
+    "consume": lambda runtime: runtime.consume("c", lambda entries: None, follow=False),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_a_closed_runtime_says_so_at_every_door_and_how_to_open_it(tmp_path: Path, kind: str, door: str) -> None:
+    runtime = perdure.open("memory://" if kind == "memory" else tmp_path / "a.db")
     with pytest.raises(perdure.RuntimeClosed, match="async with"):
-        await runtime.run(plain(), "hello")
+        await DOORS[door](runtime)
     async with runtime:
         pass
-    with pytest.raises(perdure.RuntimeClosed):
-        await runtime.run(plain(), "hello")
+    with pytest.raises(perdure.RuntimeClosed, match="async with"):
+        await DOORS[door](runtime)
 
 
 @pytest.mark.parametrize("content", ["", "  \n", Text("")])
@@ -355,7 +393,6 @@ async def test_large_arguments_and_results_are_kept_whole_outside_the_journal(ru
 
 
 async def test_capacity_refuses_one_more_session_and_frees_its_slot_when_work_stops(runtime: Runtime) -> None:
-    small = Runtime(runtime.store, capacity=1)
     gate = asyncio.Event()
 
     async def answer(request: ModelRequest) -> str:
@@ -363,17 +400,17 @@ async def test_capacity_refuses_one_more_session_and_frees_its_slot_when_work_st
         return "done"
 
     agent = Agent("a", model=FunctionModel(answer))
-    small.closed = False
-    first = asyncio.create_task(small.run(agent, "one", session="1"))
-    while not small.work.drivers:
-        await asyncio.sleep(0)
-    with pytest.raises(perdure.CapacityExceeded):
-        await small.run(agent, "two", session="2")
-    with pytest.raises(perdure.SessionNotFound):
-        await small.sessions.info("2")
-    gate.set()
-    await first
-    assert (await small.run(agent, "two", session="2")).output == "done"
+    async with Runtime(runtime.store, capacity=1) as small:
+        first = asyncio.create_task(small.run(agent, "one", session="1"))
+        while not small.work.drivers:
+            await asyncio.sleep(0)
+        with pytest.raises(perdure.CapacityExceeded):
+            await small.run(agent, "two", session="2")
+        with pytest.raises(perdure.SessionNotFound):
+            await small.sessions.info("2")
+        gate.set()
+        await first
+        assert (await small.run(agent, "two", session="2")).output == "done"
 
 
 async def test_an_unusable_answer_is_refused_and_the_request_stays_open(runtime: Runtime) -> None:
