@@ -791,6 +791,32 @@ def interrupted_in_tools() -> Scenario:
     return Scenario(name="interrupted while tools run", agent=agent, script=script, expect=expect)
 
 
+def interrupted_while_completing() -> Scenario:
+    """The model has answered, and what runs before the turn ends never does; the interrupt ends the turn, and the answer stays."""
+
+    def agent(world: World) -> Agent:
+        class Ponders(Middleware):
+            name = "ponders"
+
+            async def stop(self, ctx: HookContext, answer: str) -> Continue | None:
+                if answer == "First.":
+                    world.reached("there")
+                    await world.until("never")
+                return None
+
+        return Agent("a", model=world.model([says("First."), says("Second.")]), middleware=[Ponders()])
+
+    async def script(life: Life) -> None:
+        async with life.runtime.session("s", life.agent) as session:
+            await session.send("one", submission="m1")
+            await life.world.until("there")
+            await session.interrupt(submission="interrupt-1")
+            await session.send("two", submission="m2")
+            await life.settled("m1", "m2")
+
+    return Scenario(name="interrupted while completing", agent=agent, script=script)
+
+
 def interrupted_while_idle() -> Scenario:
     """There is nothing to interrupt; whoever wants to is told so, and the journal holds nothing of it."""
 
@@ -1728,6 +1754,7 @@ ALL: tuple[Callable[[], Scenario], ...] = (
     steer_of_an_ended_turn,
     interrupted_in_model,
     interrupted_in_tools,
+    interrupted_while_completing,
     interrupted_while_idle,
     two_runners,
     lambda: closed_in_mid_turn("pure"),
