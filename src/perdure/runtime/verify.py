@@ -48,7 +48,7 @@ async def verify(
         pools = await PoolCheck.of(store)
     except UNREADABLE as error:
         pools = PoolCheck({})
-        yield Problem(session_id="(pools)", where="pools", seq=0, what=f"they can't be read: {error}")
+        yield _unreadable_pools(error)
     if not isinstance(store, Auditable):
         # It doesn't show deleted sessions, which took something too.
         pools.miss()
@@ -67,8 +67,17 @@ async def verify(
                 problems = [Problem(session_id=found.session_id, where="sessions", seq=0, what="the row can't be found by its id")]
             for problem in problems:
                 yield problem
-    for owner, what in await pools.problems(store):
+    try:
+        wrong = await pools.problems(store)
+    except UNREADABLE as error:
+        wrong = []
+        yield _unreadable_pools(error)
+    for owner, what in wrong:
         yield Problem(session_id=f"(owner {owner})", where="pools", seq=0, what=what)
+
+
+def _unreadable_pools(error: Exception) -> Problem:
+    return Problem(session_id="(pools)", where="pools", seq=0, what=f"they can't be read: {error}")
 
 
 def _parse_head(text: str | None) -> tuple[int, bytes] | None:
@@ -129,7 +138,7 @@ async def _verify_session(
             pools.miss()
         if check.fold is not None:
             check.budgets.finish(check.fold)
-        pools.add(check.budgets.charges)
+            pools.add(check.fold.identity.owner, check.budgets.charges)
     return problems
 
 

@@ -20,6 +20,8 @@ class BudgetCheck:
     def __init__(self) -> None:
         self.charges: dict[str, Amounts] = {}
         self.ended = Amounts()
+        self.drew = False
+        """Whether a turn drew from a pool of this store: what stands before an import was drawn elsewhere."""
         self._pairing = Pairing()
         self._known = Totals()
 
@@ -34,6 +36,9 @@ class BudgetCheck:
         if isinstance(entry, Foreign):
             # What stands before it was taken elsewhere, or by the session that this is a copy of.
             self.charges.clear()
+            self.drew = False
+        if isinstance(entry, AllowanceGranted) and not entry.settled:
+            self.drew = True
         turn = before.turn
         if turn is not None and turn.allowance is not None and (isinstance(entry, TurnEnded) or _settles(entry)):
             self._charge(turn.allowance.pool, drawn_and_spent(turn, turn.allowance)[1])
@@ -67,15 +72,17 @@ class PoolCheck:
     def __init__(self, before: dict[str, OwnersPool]) -> None:
         self._before = before
         self._charged: dict[str, Amounts] = {}
+        self._owners: dict[str, set[str]] = {}
         self._whole = True
 
     @classmethod
     async def of(cls, store: Store) -> PoolCheck:
         return cls(await _pools(store))
 
-    def add(self, charges: dict[str, Amounts]) -> None:
-        """What one session took."""
+    def add(self, owner: str, charges: dict[str, Amounts]) -> None:
+        """What one session took, and whose it is."""
         for pool, amounts in charges.items():
+            self._owners.setdefault(pool, set()).add(owner)
             self._charged[pool] = plus(self._charged.get(pool, Amounts()), amounts)
 
     def miss(self) -> None:
@@ -85,10 +92,15 @@ class PoolCheck:
     async def problems(self, store: Store) -> list[tuple[str, str]]:
         """Owners, and what is wrong with their pools. Those that somebody drew from meanwhile are nobody's problem."""
         found: list[tuple[str, str]] = []
+        if not self._before:
+            return found
         now = await _pools(store)
         for owner, before in self._before.items():
             stored, charged = before.pool.drawn, self._charged.get(before.pool.id, Amounts())
             if now.get(owner) != before:
+                continue
+            if self._owners.get(before.pool.id, {owner}) != {owner}:
+                found.append((owner, "sessions of somebody else took something from this owner's pool"))
                 continue
             lacking = any(getattr(stored, name) < getattr(charged, name) for name in stored.__struct_fields__)
             if lacking or (self._whole and stored != charged):

@@ -11,6 +11,7 @@ import msgspec
 
 from ..core import canonical, commands, entries, ids
 from ..core import checkpoint as checkpoints
+from ..core.budget import drawn_and_spent
 from ..core.checkpoint import RULES, Checkpoint
 from ..core.commands import PostMessage
 from ..core.effects import effect_key
@@ -22,6 +23,7 @@ from ..core.media import content_type
 from ..core.messages import Part, StoredPart, decode_part, media_of
 from ..store.audit import Auditable
 from ..store.base import URGENT_LIMIT, InboxRow, Loaded, Store
+from ..store.pools import KeepsPools, Share
 from . import verify_facts as facts
 from .batch import parked, standing
 from .driver import STUCK_CLAIMS
@@ -31,7 +33,7 @@ from .verify_layouts import LayoutCheck
 
 __all__ = ["PAGE", "UNREADABLE", "Checked", "Problem", "SessionCheck"]
 
-Where: TypeAlias = Literal["journal", "checkpoint", "sessions", "inbox", "effects", "uniques", "blobs", "cursors", "pools"]
+Where: TypeAlias = Literal["journal", "checkpoint", "sessions", "inbox", "effects", "uniques", "blobs", "cursors", "pools", "shares"]
 
 PAGE = 64
 """Rows at a time: an entry may have 1 MiB."""
@@ -145,6 +147,7 @@ class SessionCheck:
         self._compare(stored)
         await self._effects()
         await self._uniques()
+        await self._share()
         await self._inbox()
         if stored is not None:
             self._catalogue(stored)
@@ -661,6 +664,28 @@ class SessionCheck:
             exact.add(row.created)
         if row.wake_at not in exact:
             yield f"wake_at is {row.wake_at}, which nothing explains"
+
+    async def _share(self) -> None:
+        """What the running turn holds of its owner's pool is what it says that it drew and used."""
+        if self.fold is None or not isinstance(self.store, KeepsPools):
+            return
+        held = await self._read("shares", self.store.share(self.row.no), None)
+        turn, owner = self.fold.turn, self.fold.identity.owner
+        allowance = None if turn is None else turn.allowance
+        pool = await self._read("pools", self.store.pool(owner), None) if allowance is not None and owner else None
+        there = pool is not None and allowance is not None and pool.id == allowance.pool
+        if held is None:
+            if there and self.budgets.drew and self.row.status != "halted":
+                self.found("shares", 0, "its turn drew from the owner's pool, and it holds nothing of it")
+            return
+        if turn is None or allowance is None:
+            self.found("shares", 0, "it holds something of its owner's pool, and no turn drew that")
+            return
+        drawn, used = drawn_and_spent(turn, allowance)
+        # Once the pool is gone or another, nothing states what is used of it any more.
+        expected = Share(owner=owner, pool=allowance.pool, drawn=drawn, used=used if there else held.used)
+        if held != expected:
+            self.found("shares", 0, "what it holds of its owner's pool is not what its turn drew and used")
 
     async def _cursors(self) -> None:
         if isinstance(self.store, Auditable):

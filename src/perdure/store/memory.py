@@ -677,6 +677,11 @@ class MemoryStore:
         found = [OwnersPool(owner=owner, pool=pool) for owner, pool in sorted(self._content.pools.items()) if owner > after]
         return found[:limit]
 
+    async def share(self, no: int) -> Share | None:
+        self._time()
+        session = self._content.by_no.get(no)
+        return None if session is None else session.share
+
     async def change_pool(self, owner: str, limits: Limits, *, fresh: str, add: bool) -> Pool:
         self._time()
         pool = self._content.pools[owner] = changed(self._content.pools.get(owner), limits, fresh=fresh, add=add)

@@ -49,7 +49,8 @@ class PassingStore:
             # Only then, so that whoever asks whether it can be audited gets the inner store's answer.
             self.heads, self.cursors = inner.heads, inner.cursors
         if isinstance(inner, KeepsPools):
-            self.pool, self.pools, self.change_pool, self.remove_pool = inner.pool, inner.pools, inner.change_pool, inner.remove_pool
+            self.pool, self.pools, self.share = inner.pool, inner.pools, inner.share
+            self.change_pool, self.remove_pool = inner.change_pool, inner.remove_pool
         if isinstance(inner, Timekeeper):
             self.time = inner.time
 

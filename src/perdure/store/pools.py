@@ -66,6 +66,9 @@ class KeepsPools(Protocol):
     async def remove_pool(self, owner: str) -> bool:
         """The owner has no pool any more. False: they had none."""
 
+    async def share(self, no: int) -> Share | None:
+        """What a session holds of its owner's pool."""
+
 
 def drawn(pool: Pool | None, held: Share | None, draw: Draw) -> tuple[Pool | None, Share | None] | PoolShort:
     """The owner's pool and what the session holds after a draw, or why there can't be one. ``pool`` is what is stored."""

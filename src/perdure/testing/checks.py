@@ -53,7 +53,7 @@ async def find_pool_problems(store: Store) -> list[str]:
             continue
         check = BudgetCheck()
         check.finish(_counted(check, [open_entry(item) for item in await read_entries(store, row.no)], []))
-        pools.add(check.charges)
+        pools.add(row.owner, check.charges)
     return [f"{owner}: {what}" for owner, what in await pools.problems(store)]
 
 

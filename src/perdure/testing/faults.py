@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 When: TypeAlias = Literal["before", "after"]
 
-POOLS = ("pool", "pools", "change_pool", "remove_pool")
+POOLS = ("pool", "pools", "change_pool", "remove_pool", "share")
 """The operations of a store that keeps pools."""
 
 WRITES = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core.records import Amounts, Limits, Pool
 from ..base import Claim, Committed, InboxMoved, Loaded, Stale, Store
-from ..pools import Draw, KeepsPools, PoolShort
+from ..pools import Draw, KeepsPools, PoolShort, Share
 from .kit import Place, catalogue, create, creation, opened, step
 
 __all__ = ["PoolConformance"]
@@ -73,10 +73,12 @@ class PoolConformance:
         async with opened(place) as store:
             no = await owned(store)
             await keeper(store).change_pool("acme", Limits(tokens=100), fresh="p1", add=False)
+            assert await keeper(store).share(no) is None
             assert isinstance(await store.commit(step(no, draws=(draw(40),))), Committed)
             assert await left(store) == 60
             assert isinstance(await store.commit(step(no, 2, draws=(draw(40, 10),))), Committed)
             assert await left(store) == 60
+            assert await keeper(store).share(no) == Share(owner="acme", pool="p1", drawn=Amounts(tokens=40), used=Amounts(tokens=10))
             assert isinstance(await store.commit(step(no, 3, draws=(draw(70, 45),))), Committed)
             assert await left(store) == 30
             # Who states less gave it back.

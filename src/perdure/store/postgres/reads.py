@@ -10,7 +10,7 @@ from ...core.journal import GENESIS, Sealed
 from ...core.records import Pool
 from .. import rules
 from ..base import EffectRow, InboxRow, Loaded, News, Runner, SessionQuery, SessionRow, StoredBlob
-from ..pools import OwnersPool
+from ..pools import OwnersPool, Share
 from . import shapes
 from .database import Database
 from .line import Line
@@ -57,6 +57,10 @@ def load(line: Line, database: Database, session_id: str, hidden: bool) -> Loade
 
 def pool(line: Line, owner: str) -> Pool | None:
     return next((shapes.pool(row) for row in line.run("pool_get", owner)), None)
+
+
+def share(line: Line, no: int) -> Share | None:
+    return next((shapes.share(row) for row in line.run("share_get", no)), None)
 
 
 def pools(line: Line, after: str, limit: int) -> list[OwnersPool]:

@@ -39,7 +39,7 @@ from ..base import (
     StoredBlob,
     UniqueRow,
 )
-from ..pools import OwnersPool
+from ..pools import OwnersPool, Share
 from . import alone, reads, shapes
 from .address import parse
 from .database import Database
@@ -306,6 +306,9 @@ class PostgresStore:
 
     async def pools(self, *, after: str, limit: int) -> list[OwnersPool]:
         return await self._read(lambda line: reads.pools(line, after, limit))
+
+    async def share(self, no: int) -> Share | None:
+        return await self._read(lambda line: reads.share(line, no))
 
     async def change_pool(self, owner: str, limits: Limits, *, fresh: str, add: bool) -> Pool:
         self._writable()

@@ -17,7 +17,7 @@ from ...core.journal import GENESIS, Sealed
 from ...core.records import Pool
 from .. import rules
 from ..base import EffectRow, InboxRow, Loaded, News, Runner, SessionQuery, SessionRow, StoredBlob, UniqueRow
-from ..pools import OwnersPool
+from ..pools import OwnersPool, Share
 from . import rows
 from .database import Database, translate
 from .sql import QUERIES
@@ -80,6 +80,10 @@ class Reader:
     def pool(self, owner: str) -> Pool | None:
         found = self._one("pool_get", {"owner": owner})
         return None if found is None else rows.pool(found)
+
+    def share(self, no: int) -> Share | None:
+        found = self._one("share_get", {"no": no})
+        return None if found is None else rows.share(found)
 
     def pools(self, after: str, limit: int) -> list[OwnersPool]:
         found = self._rows("pools", {"after": after, "limit": limit})

@@ -39,7 +39,7 @@ from ..base import (
     StoredBlob,
     UniqueRow,
 )
-from ..pools import OwnersPool
+from ..pools import OwnersPool, Share
 from .database import Database
 from .reads import Reader
 from .writer import Writer
@@ -309,6 +309,10 @@ class SQLiteStore:
     async def pools(self, *, after: str, limit: int) -> list[OwnersPool]:
         reader = self._reading()
         return await reader.run(reader.pools, after, limit)
+
+    async def share(self, no: int) -> Share | None:
+        reader = self._reading()
+        return await reader.run(reader.share, no)
 
     async def change_pool(self, owner: str, limits: Limits, *, fresh: str, add: bool) -> Pool:
         pool: Pool = await self._write(ChangePool(owner, limits, fresh, add=add))
