@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import shutil
 import signal
 import tempfile
@@ -18,6 +17,7 @@ from rich.text import Text
 
 from .. import PerdureError, UsageError
 from ..models.resolve import resolve
+from ..models.router import Router
 from .plot import LATE_MAIL, play
 from .proof import Proof, prove
 from .scene import Line, Scene
@@ -25,8 +25,6 @@ from .stage import Stage, StageError
 from .view import line_of, live
 
 __all__ = ["run"]
-
-KEYS = {"openai": "OPENAI_API_KEY", "openai-chat": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 
 
 def run(argv: Sequence[str] | None) -> int:
@@ -64,12 +62,8 @@ def run(argv: Sequence[str] | None) -> int:
 
 
 def _check_model(name: str) -> None:
-    resolve(name)
-    key = KEYS[name.partition(":")[0]]
-    if not os.environ.get(key):
-        from .. import MissingKey
-
-        raise MissingKey(f"{name} needs a key", hint=f"set {key}, or leave --model out: the demo brings a model of its own")
+    """Raises `UsageError`, `MissingExtra` or `MissingKey` for a model that can't be asked from here."""
+    Router({"demo": resolve(name)}).check()
 
 
 def _directory(keep: Path | None) -> Path:
@@ -100,7 +94,7 @@ async def _perform(console: Console, directory: Path, model: str | None, *, plai
     async with Stage(scene, directory, model=model) as stage:
         async with nullcontext() if plain else live(scene, console):
             await play(stage)
-        return await prove(stage.runtime, stage.ledger, stage.meter, scene.kills, scripted=model is None)
+        return await prove(stage.runtime, stage.ledger, stage.meter, scene.kills, scene.moments, scripted=model is None)
 
 
 def _report(console: Console, proofs: list[Proof], keep: Path | None) -> None:

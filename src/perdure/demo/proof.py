@@ -14,11 +14,13 @@ from ..runtime.verify import Checked, verify
 from .mails import MAILS, ORDERS, euros
 from .scene import Kill
 
-__all__ = ["KILLS", "Proof", "prove"]
+__all__ = ["KILLS", "LEASE", "Evidence", "Proof", "prove", "survived"]
 
 KILLS = 12
 """How often the agent has to be killed for the demo to mean something."""
 
+LEASE = 10.0
+"""How long the agent's runtime keeps what a silent process holds (seconds): a takeover that waited for that was not at once."""
 
 E = TypeVar("E", bound=Entry)
 
@@ -56,7 +58,7 @@ class Evidence:
         }
 
 
-async def prove(runtime: Runtime, ledger: Path, meter: Path, kills: list[Kill], *, scripted: bool) -> list[Proof]:
+async def prove(runtime: Runtime, ledger: Path, meter: Path, kills: list[Kill], moments: int, *, scripted: bool) -> list[Proof]:
     """All proofs. With a real model the amounts are its own, so what the script promises is left out."""
     evidence = Evidence(
         ledger=[line for line in _lines(ledger) if line["event"] == "paid"],
@@ -71,7 +73,7 @@ async def prove(runtime: Runtime, ledger: Path, meter: Path, kills: list[Kill], 
         _unknown(evidence, scripted),
         _tokens(evidence),
         *([_person(evidence), _model_calls(evidence)] if scripted else []),
-        _kills(kills, evidence, scripted),
+        survived(kills, moments, evidence, scripted=scripted),
         await _verified(runtime),
     ]
 
@@ -150,12 +152,15 @@ def _model_calls(evidence: Evidence) -> Proof:
     return Proof(answers == len(calls) > 0 and repeated <= cut_off, "Only model calls in flight were repeated", numbers)
 
 
-def _kills(kills: list[Kill], evidence: Evidence, scripted: bool) -> Proof:
+def survived(kills: list[Kill], moments: int, evidence: Evidence, *, scripted: bool) -> Proof:
+    """Whether there were enough kills, and each was made good at once. ``moments`` is how often one was waited for."""
     back = sorted(kill.back_after for kill in kills if kill.back_after is not None)
     recovered = len(evidence.all(Recovered))
     times = f"back at work after {back[0]:.2f} / {median(back):.2f} / {back[-1]:.2f} s (min / median / max)" if back else "never back"
-    holds = (len(kills) >= KILLS or not scripted) and len(back) == len(kills)
-    numbers = f"{len(kills)} × kill -9, {recovered} turns taken over; {times}"
+    # A real model need not come to every moment, and one that comes to none proves nothing.
+    holds = len(kills) >= (KILLS if scripted else 1) and len(back) == len(kills) and back[-1] < LEASE
+    came = "" if len(kills) == moments else f" ({len(kills)} of {moments} moments came)"
+    numbers = f"{len(kills)} × kill -9{came}, {recovered} turns taken over; {times}"
     return Proof(holds, "Every kill was survived", numbers)
 
 

@@ -83,6 +83,8 @@ class Scene:
         self.ledger: list[dict[str, Any]] = []
         self.process = "starting"
         self.starts = 0
+        self.moments = 0
+        """How often a moment to kill the agent was waited for."""
         self._listen = listen
 
     @property

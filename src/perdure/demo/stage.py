@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,8 +26,19 @@ from .wire import Gone, ask, serve
 
 __all__ = ["Moment", "Stage", "StageError"]
 
-Moment = Callable[[], str | bool]
-"""Returns the mail in which a moment has come, or something false."""
+Condition = Callable[[], str | bool]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Something to wait for: ``come`` returns the mail in which it has, or "", and ``gone`` says that it is waited for no longer."""
+
+    come: Callable[[], str]
+    gone: Callable[[], bool]
+
+
+WORTH = 2
+"""So many mails may end while a moment is waited for that a real model need not give: the next ones need mails, too."""
 
 PATIENCE = 40.0
 """How long a moment may take to come with the scripted model (seconds)."""
@@ -125,7 +137,8 @@ class Stage:
 
     async def kill(self, name: str, moment: Moment) -> bool:
         """Wait for a moment, then SIGKILL. False if it can't come any more."""
-        mail = await self._until(lambda: self._back and moment())
+        self.scene.moments += 1
+        mail = await self._until(lambda: self._back and moment.come(), moment.gone)
         if not isinstance(mail, str) or not mail or not self._running():
             self._holds.unlink(missing_ok=True)
             self.scene.tell("plain", f"the moment “{name}” did not come")
@@ -191,7 +204,7 @@ class Stage:
                         return name
             return ""
 
-        return moment
+        return Moment(moment, self._too_late())
 
     def receipt(self) -> Moment:
         """A receipt was committed after now, and nothing else has been heard of yet."""
@@ -203,7 +216,7 @@ class Stage:
                     return name
             return ""
 
-        return moment
+        return Moment(moment, self._too_late())
 
     def holding(self, kind: str, order: str = "") -> Moment:
         """The payment service lets its next caller wait: ``before`` money moves, ``after`` it moved, or in a ``lookup``."""
@@ -219,11 +232,20 @@ class Stage:
             orders = {line["reference"]: line["order"] for line in self.scene.ledger if line["event"] == "received"}
             return next(mail.id for mail in MAILS if mail.order == orders[held["reference"]])
 
-        return moment
+        return Moment(moment, self._too_late())
 
     def waiting(self, mail: str) -> Moment:
         """A person is asked about this mail."""
-        return lambda: mail if self.scene.rows[mail].request else ""
+        row = self.scene.rows[mail]
+        return Moment(lambda: mail if row.request else "", lambda: row.done)
+
+    def _too_late(self) -> Callable[[], bool]:
+        """Whether enough mails have ended since now. The scripted model gives every moment that is asked for."""
+        before = self._ended()
+        return lambda: self._model is not None and self._ended() - before >= WORTH
+
+    def _ended(self) -> int:
+        return sum(row.done for row in self.scene.rows.values())
 
     def _has_gone_on(self, mail: str) -> bool:
         return any(
@@ -239,11 +261,11 @@ class Stage:
         at_work = any(row.entries and not row.done and not row.request for row in rows)
         return waiting > 0 and not at_work and (waiting >= AT_ONCE or all(row.entries for row in rows))
 
-    async def _until(self, moment: Moment) -> str | bool:
-        """The mail in which the moment came, or "" if it can't: the agent ended, only a person can move it, or it took too long."""
+    async def _until(self, condition: Condition, gone: Callable[[], bool] = lambda: False) -> str | bool:
+        """What came true, or "" if it can't: the agent ended, only a person can move it, it is ``gone``, or it took too long."""
         deadline = time.monotonic() + self._patience
-        while not (mail := moment()):
-            if not self._running() or self._stalled() or time.monotonic() > deadline:
+        while not (mail := condition()):
+            if not self._running() or self._stalled() or gone() or time.monotonic() > deadline:
                 return ""
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), 0.5)

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from perdure import Reply, ToolCall, Usage
 from perdure.demo import tether
+from perdure.demo.proof import KILLS, LEASE, Evidence, survived
 from perdure.demo.scene import Kill, Scene
 from perdure.demo.view import picture
+from perdure.testing.wire import Received, WireServer
 
 ROOT = Path(__file__).parents[3]
 PROOFS = 9
@@ -128,6 +135,53 @@ def test_a_real_model_needs_its_key(tmp_path: Path) -> None:
     assert process.returncode == 2
     assert output.count("ANTHROPIC_API_KEY") == 1
     assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(("after", "holds"), [([0.4] * KILLS, True), ([0.4] * (KILLS - 1), False), ([0.4] * KILLS + [LEASE], False)])
+def test_kills_are_a_proof_only_if_there_were_enough_and_each_was_made_good_at_once(after: list[float], holds: bool) -> None:
+    kills = [Kill("a moment", "mail-01", [], seconds) for seconds in after]
+    nothing = Evidence(ledger=[], journals={}, results={}, model_calls=[])
+    assert survived(kills, len(kills), nothing, scripted=True).holds == holds
+    assert not survived([], 14, nothing, scripted=False).holds
+    assert survived(kills[:1], 14, nothing, scripted=False).holds
+
+
+def clerk(request: Received) -> Reply:
+    """What a model that understands the mails says to the request of an OpenAI client."""
+    items = request.body["input"]
+    last, usage = items[-1], Usage(input_tokens=50, output_tokens=9)
+    if last.get("type") == "function_call_output":
+        names = {item["call_id"]: item["name"] for item in items if item.get("type") == "function_call"}
+        if names[last["call_id"]] != "find_order":
+            return Reply(f"Dear customer, this is what became of your refund: {last['output'][:80]}", usage=usage)
+        found = json.loads(last["output"]) if last["output"].startswith("{") else {}
+        if "cents" not in found:
+            return Reply("Sorry, we know no order of that number; please look at the invoice again.", usage=usage)
+        call = ToolCall("refund", {"order": found["order"], "cents": found["cents"]})
+        return Reply("That is what the customer paid, so I give it back now.", tool_calls=[call], usage=usage)
+    said = [said_in(item) for item in items if item.get("role") == "user"]
+    if "has told us by now" in "".join(said[-2:]):
+        return Reply("Good news: the bank has paid your refund by now, and all is complete.", usage=usage)
+    orders = [found[1] for text in said if (found := re.search(r"\(order (\S+)\)", text))]
+    return Reply("Let me see what we know about this order first.", tool_calls=[ToolCall("find_order", {"order": orders[-1]})], usage=usage)
+
+
+def said_in(item: dict[str, Any]) -> str:
+    content = item["content"]
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+@pytest.mark.long
+async def test_a_real_models_client_is_killed_and_every_proof_holds(tmp_path: Path) -> None:
+    async with WireServer(clerk) as server:
+        process = start(tmp_path / "run", "--model", "openai:some", OPENAI_API_KEY="any", OPENAI_BASE_URL=server.openai_url)
+        output, _ = await asyncio.to_thread(process.communicate, timeout=240)
+    assert process.returncode == 0, output
+    assert output.count("✓") == 7, output
+    kills = re.search(r"(\d+) × kill -9(?: \((\d+) of 14 moments came\))?", output)
+    assert kills is not None
+    assert int(kills[1]) >= 1
+    assert kills[2] in (None, kills[1])
 
 
 def test_it_keeps_its_files_only_where_there_are_none(tmp_path: Path) -> None:
