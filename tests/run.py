@@ -35,7 +35,7 @@ SUITES = (
     Suite("sweep", 120, ("tests/integration/sweep",)),
     Suite("workers", 60, ("tests/integration/workers",)),
     Suite("chaos", 90, ("tests/acceptance/chaos",), ()),
-    Suite("real kills", 60, ("tests/acceptance/kills",), ()),
+    Suite("real kills", 60, ("tests/acceptance/kills",), ("-rP",)),
     Suite("as a user", 180, ("tests/acceptance/program",), ("-n", "3")),
 )
 

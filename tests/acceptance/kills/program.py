@@ -1,4 +1,4 @@
-"""The program that is killed: three sessions with every kind of effect, run to their end: `python program.py [lease]`."""
+"""The program that is killed: sessions with every kind of effect, run to their end: `python program.py [lease [unsettled]]`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,15 @@ async def person(runtime: perdure.Runtime, world: CrashWorld, session: str) -> N
                 await handle.approve(event.request_id, submission=f"approve-{event.request_id}")
 
 
-async def main(lease: float) -> int:
+async def settle(runtime: perdure.Runtime, world: CrashWorld, session: str) -> None:
+    """Does what a provider's statement does: says of every call that is uncertain whether it happened."""
+    for unknown in await runtime.sessions.uncertain(session):
+        happened = any((line["session"], line["operation"]) == (session, unknown.operation) for line in world.ledger.read())
+        told = "it stands in the ledger" if happened else "it stands in no ledger"
+        await runtime.sessions.report_attempt(session, unknown.operation, unknown.attempt, told, not happened, actor="the bank")
+
+
+async def main(lease: float, *, settles: bool) -> int:
     world = CrashWorld(Ledger(Path("ledger.jsonl")))
     agent = make(world)
     async with perdure.open(crashable("agents.db"), lease=lease) as runtime:
@@ -78,9 +86,11 @@ async def main(lease: float) -> int:
                 return 3
             finally:
                 approving.cancel()
+            if settles:
+                await settle(runtime, world, session)
             print(result.status, result.output)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(float(sys.argv[1]) if len(sys.argv) > 1 else 10.0)))
+    sys.exit(asyncio.run(main(float(sys.argv[1]) if len(sys.argv) > 1 else 10.0, settles="unsettled" not in sys.argv)))
