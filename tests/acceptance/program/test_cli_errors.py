@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -178,3 +179,50 @@ def test_the_package_can_be_run_as_a_module(perdure: Program) -> None:
         [sys.executable, "-m", "perdure", "--version"], capture_output=True, text=True, check=True, env=perdure.environment
     )
     assert ended.stdout.startswith("perdure ")
+
+
+def truncated(path: Path) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+
+
+def of_a_later_format(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA user_version = 999")
+    database.close()
+
+
+def of_newer_rules(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        changed = 'CAST(replace(CAST(checkpoint AS TEXT), \'"root"\', \'"rules":999,"root"\') AS BLOB)'
+        database.execute(f"UPDATE sessions SET checkpoint = {changed}")
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("damage", "command", "code", "words"),
+    [
+        (truncated, ["run", SHOP, "hello"], 4, "backup"),
+        (truncated, ["show", "s"], 4, "backup"),
+        (of_a_later_format, ["run", SHOP, "hello"], 3, "format"),
+        (of_a_later_format, ["sessions"], 3, "format"),
+        (of_newer_rules, ["run", SHOP, "more", "--session", "s"], 3, "upgrade"),
+        (of_newer_rules, ["run", SHOP, "more", "--session", "s", "--submission", "mail-2"], 3, "upgrade"),
+        (of_newer_rules, ["resume", "s", "--agents", SHOP], 3, "upgrade"),
+        (of_newer_rules, ["why", "s"], 3, "upgrade"),
+    ],
+)
+def test_a_store_that_can_not_be_used_is_one_line_and_left_as_it_is(
+    perdure: Program, stored: Path, damage: Callable[[Path], None], command: list[str], code: int, words: str
+) -> None:
+    shutil.copy(stored, perdure.db)
+    damage(perdure.db)
+    perdure(*command, code=code)
+    assert len(perdure.errors.splitlines()) <= 2
+    assert words in perdure.errors
+    assert perdure.lines("model") == []
+    if damage is of_newer_rules:
+        with sqlite3.connect(perdure.db) as database:
+            assert database.execute("SELECT inbox_head, status FROM sessions").fetchall() == [(1, "idle")]
+        database.close()
+        assert len(perdure.json("sessions")) == 1
