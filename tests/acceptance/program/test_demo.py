@@ -133,7 +133,7 @@ def test_a_real_model_needs_its_key(tmp_path: Path) -> None:
     process = start(tmp_path / "none", "--model", "anthropic:claude", ANTHROPIC_API_KEY="")
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert output.count("ANTHROPIC_API_KEY") == 1
+    assert "ANTHROPIC_API_KEY is not set" in output
     assert "Traceback" not in output
 
 
