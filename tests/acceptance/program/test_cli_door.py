@@ -51,7 +51,7 @@ def test_a_call_that_nobody_edited_is_not_said_to_be(perdure: Program) -> None:
 @pytest.mark.parametrize("held", [False, True])
 def test_a_decision_for_another_kind_of_question_is_refused_and_nothing_is_written(perdure: Program, held: bool) -> None:
     running = perdure.start("run", SHOP, "wonder-pay" if held else "wonder", "--session", "s", "--submission", "m")
-    perdure.until(lambda: (perdure.db.exists() and perdure.json("why", "s")["requests"]) if held or perdure.db.exists() else None)
+    perdure.until(lambda: perdure.db.exists() and perdure.json("sessions") and perdure.json("why", "s")["requests"])
     before = perdure("events", "s", "--json")
     perdure("approve", "s", code=3)
     assert "what became of a call" in perdure.errors
