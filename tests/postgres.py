@@ -32,8 +32,8 @@ class Server:
         self.handle = handle
         self._listen = listen
         self._schemas: set[str] = set()
-        self._lent: dict[Path, str] = {}
-        self._free: list[str] = []
+        self._lent: dict[tuple[Path, str], str] = {}
+        self._free: dict[str, list[str]] = {}
 
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """One statement, behind everybody's back."""
@@ -47,11 +47,16 @@ class Server:
         self._schemas.add(name)
         return name
 
-    def lent(self, place: Path) -> str:
-        """A schema for a test that leaves its tables whole, the same for the same place; `clear` empties it for the next one."""
-        if place not in self._lent:
-            self._lent[place] = self._free.pop() if self._free else f"t_{secrets.token_hex(6)}"
-        return self._lent[place]
+    def lent(self, place: Path, kind: str = "plain") -> str:
+        """A schema for a test that leaves its tables whole, the same for the same place; `clear` empties it for the next of its kind."""
+        if (place, kind) not in self._lent:
+            free = self._free.get(kind)
+            self._lent[place, kind] = free.pop() if free else f"t_{secrets.token_hex(6)}"
+        return self._lent[place, kind]
+
+    def has_tables(self, schema: str) -> bool:
+        """Whether somebody made a store there before."""
+        return bool(self.execute(f"SELECT to_regclass('{schema}.runners') IS NOT NULL")[0][0])
 
     def store(self, schema: str, **options: str) -> str:
         """The address of a store in a schema, which is also where the statements of whoever shares its transactions find their tables."""
@@ -64,19 +69,19 @@ class Server:
         with psycopg.connect(self.url, autocommit=True) as connection:
             for schema in sorted(self._schemas):
                 connection.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE'.encode())
-            for schema in self._lent.values():
+            for (_, kind), schema in self._lent.items():
                 # Only a test that made the tables needs them emptied.
                 (made,) = connection.execute(f"SELECT to_regclass('{schema}.runners') IS NOT NULL".encode()).fetchone() or (False,)
                 if made:
                     tables = ", ".join(f'"{schema}".{name}' for name in TABLES)
                     connection.execute(f'DROP TABLE IF EXISTS "{schema}".seats; TRUNCATE {tables} RESTART IDENTITY'.encode())
-                self._free.append(schema)
+                self._free.setdefault(kind, []).append(schema)
         self._schemas.clear()
         self._lent.clear()
 
     def forget(self) -> None:
         """Drop what was lent, too."""
-        self._schemas.update(self._free)
+        self._schemas.update(*self._free.values())
         self._free.clear()
         self.clear()
 

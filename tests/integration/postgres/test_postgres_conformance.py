@@ -29,10 +29,10 @@ PARTITIONED = Path(__file__).with_name("partitioned.sql")
 class PostgresPlace:
     def __init__(self, server: Server, *, partitioned: bool = False, **options: str) -> None:
         self.clock = ManualClock()
-        schema = server.schema() if partitioned else server.lent(Path("conformance"))
+        schema = server.lent(Path("conformance"), "partitioned" if partitioned else "plain")
         self._url = server.store(schema, **options)
         self.conninfo = parse(self._url).conninfo
-        if partitioned:
+        if partitioned and not server.has_tables(schema):
             _elsewhere(self._make)
             server.execute(PARTITIONED.read_text().replace("perdure.", f"{schema}."))
 
