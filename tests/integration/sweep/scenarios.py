@@ -293,7 +293,7 @@ def slept() -> Scenario:
         @tool(effect="external", resumable=True)
         async def remind(ctx: ToolContext) -> Any:
             asked = await ctx.step("ask", Noting(world, ctx, "ask", "idempotent"), 1, effect="idempotent")
-            await ctx.sleep_until("night", timedelta(hours=8))
+            await ctx.sleep_until("night", timedelta(minutes=2))
             await world.point("effect", "remind", "before")
             return [asked, await ctx.step("remind", Noting(world, ctx, "remind", "idempotent"), 2, effect="idempotent")]
 

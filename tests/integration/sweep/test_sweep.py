@@ -20,7 +20,7 @@ SCENARIOS = {make().name: make for make in scenarios.ALL}
 every_scenario = pytest.mark.parametrize("name", SCENARIOS)
 
 ON_A_FILE = (
-    *("everything at once", "plain answer", "transactional tools", "parallel tools", "approval: approve", "reconciled effect, told"),
+    *("plain answer", "transactional tools", "parallel tools", "approval: approve", "reconciled effect, told"),
     "two runners",
 )
 """The scenarios that are swept on a real file, too, in the short form."""
