@@ -92,7 +92,7 @@ class Infos(Door):
         except (StoreCorrupt, NewerRules) as error:
             # What is broken in one session must not hide the others.
             return msgspec.structs.replace(info, problem=info.problem or error.message)
-        metadata: dict[str, Any] = {}
+        metadata: dict[str, Any] | None = None
         try:
             metadata = await read_metadata(about.metadata, self._fetcher(row))
         except (StoreClosed, StoreForked):
