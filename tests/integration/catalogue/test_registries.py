@@ -20,6 +20,9 @@ from ..interactive.acting import eventually, until
 
 GROWS = (dict, set, list, deque)
 
+STOCKS = ("perdure.runtime.salts._stock",)
+"""What is filled anew whenever it is used up, and is no memory of anything."""
+
 
 @tool(effect="external")
 async def charge(cents: int) -> str:
@@ -71,7 +74,7 @@ def sizes(root: Any) -> dict[str, int]:
     for name, module in [*sys.modules.items()]:
         if name.startswith("perdure"):
             for attribute, value in [*vars(module).items()]:
-                if isinstance(value, (*GROWS, functools._lru_cache_wrapper)):
+                if isinstance(value, (*GROWS, functools._lru_cache_wrapper)) and f"{name}.{attribute}" not in STOCKS:
                     walk(f"{name}.{attribute}", value)
     return found
 

@@ -255,7 +255,7 @@ async def test_a_message_that_says_no_way_goes_the_one_that_its_handle_was_opene
 
 @pytest.mark.spec("S2-081")
 async def test_a_full_inbox_says_so_and_everything_that_it_took_is_delivered(memory: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perdure.store.memory.PENDING_LIMIT", 8)
+    monkeypatch.setattr("perdure.store.rules.PENDING_LIMIT", 8)
     model, _ = counting(Reply("done"))
     agent = Agent("helper", model=model)
     taken: list[str] = []
