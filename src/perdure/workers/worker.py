@@ -69,7 +69,8 @@ class Worker:
         self._suspect = ""
         self._held_up: set[str] = set()
         self._hinted: dict[str, int] = {}
-        self._to_hint: asyncio.Queue[list[str]] = asyncio.Queue()
+        self._to_hint: dict[str, None] = {}
+        self._more_to_hint = asyncio.Event()
         self._news = asyncio.Event()
         self._stopping = asyncio.Event()
 
@@ -128,22 +129,31 @@ class Worker:
         while True:
             self._news.clear()
             again = loop.time() + LOOKS_APART
+            await self._watch_suspect()
             now = await self._runtime.store.now()
             found = await self._runtime.store.runnable(limit=AT_ONCE, agents=self._names)
             due = [name for name in found if name not in self._working]
+            self._held_up &= {*due}
             self._hinted = {name: self._hinted[name] for name in due if name in self._hinted}
+            # What somebody else did meanwhile needs no hint: while the engine hangs, no more waits for it than is due.
+            self._to_hint = {name: None for name in self._to_hint if name in self._hinted}
             new = [name for name in due if name not in self._hinted]
             if new:
                 self._hinted.update(dict.fromkeys(new, now))
-                self._to_hint.put_nowait(new)
-            self._look_here([name for name, at in self._hinted.items() if now - at >= OVERDUE_MS])
+                self._to_hint.update(dict.fromkeys(new))
+                self._more_to_hint.set()
+            self._look_here([name for name, at in self._hinted.items() if now - at >= OVERDUE_MS and name not in self._held_up])
             await self._rest(now)
             await asyncio.sleep(max(0.0, again - loop.time()))
 
     async def _pass_on(self) -> None:
         """Give hints. Who looks into the store doesn't wait for that: an engine may take its time when its database was away."""
         while True:
-            await self._hint(await self._to_hint.get())
+            await self._more_to_hint.wait()
+            self._more_to_hint.clear()
+            names, self._to_hint = [*self._to_hint], {}
+            if names:
+                await self._hint(names)
 
     async def _hint(self, session_ids: list[str]) -> None:
         try:
@@ -174,12 +184,14 @@ class Worker:
         if session_id in self._working or self._stopping.is_set():
             return
         self._working.add(session_id)
+        self._to_hint.pop(session_id, None)
         try:
             if await self._is_suspect(session_id):
                 if self._suspect:
                     self._held_up.add(session_id)
                     return
                 self._suspect = session_id
+            self._held_up.discard(session_id)
             await self._runtime.recover(self._agents, session=session_id)
         except CapacityExceeded:
             _log.info("there is no room for %s just now", session_id)
@@ -192,10 +204,19 @@ class Worker:
                 self._hinted.pop(session_id, None)
                 self._news.set()
             if session_id == self._suspect:
-                # They are hinted at again, and one of them is next.
-                for name in self._held_up:
-                    self._hinted.pop(name, None)
-                self._suspect, self._held_up = "", set()
+                self._suspect_is_over()
+
+    async def _watch_suspect(self) -> None:
+        """One that got on is none any more, however long its turn goes on."""
+        if (suspect := self._suspect) and not await self._is_suspect(suspect) and self._suspect == suspect:
+            self._suspect_is_over()
+
+    def _suspect_is_over(self) -> None:
+        """Those that were held up are hinted at again, and one of them is next."""
+        for name in self._held_up:
+            self._hinted.pop(name, None)
+        self._suspect, self._held_up = "", set()
+        self._news.set()
 
     async def _is_suspect(self, session_id: str) -> bool:
         """Whether the session may be what killed those who held it."""

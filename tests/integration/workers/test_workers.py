@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -176,6 +177,116 @@ async def test_a_worker_whose_engine_is_gone_looks_at_what_it_finds_itself(
     async with working(tmp_path / "a.db", shop.agent, engine()):
         await asyncio.wait_for(finished(tmp_path / "a.db", len(NAMES)), 30)
     assert set(shop.paid.values()) == {1}
+
+
+def left_by_a_killer(place: Path) -> None:
+    """Every session was taken over twice from a holder that died, without progress."""
+    with sqlite3.connect(place) as file:
+        file.execute("UPDATE sessions SET holder = 'gone', claims = 2, fence = 2")
+    file.close()
+
+
+async def test_a_suspect_that_gets_on_holds_up_no_other_however_long_its_turn_takes(tmp_path: Path) -> None:
+    shop = Shop()
+    await send(tmp_path / "a.db", NAMES[:3])
+    left_by_a_killer(tmp_path / "a.db")
+    shop.gate.clear()
+    async with working(tmp_path / "a.db", shop.agent), asyncio.timeout(30):
+        await eventually(lambda: len(shop.paid) == 3)
+        shop.gate.set()
+        await finished(tmp_path / "a.db", 3)
+    assert set(shop.paid.values()) == {1}
+
+
+class Silent:
+    """An agent whose model answers when it is let, and how many it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.gate = asyncio.Event()
+
+        async def answer(request: ModelRequest) -> Reply:
+            self.asked += 1
+            await self.gate.wait()
+            return Reply("done")
+
+        self.agent = Agent("shop", model=FunctionModel(answer))
+
+
+class Dropping(LocalEngine):
+    """Loses hints of one session."""
+
+    async def hint(self, session_ids: Sequence[str]) -> None:
+        await super().hint([name for name in session_ids if name != "late"])
+
+
+async def test_suspects_that_are_held_up_take_no_place_from_a_session_whose_hint_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent, engine = Silent(), Dropping()
+    monkeypatch.setattr("perdure.workers.worker.OVERDUE_MS", 50)
+    await send(tmp_path / "a.db", NAMES[:5])
+    left_by_a_killer(tmp_path / "a.db")
+    async with working(tmp_path / "a.db", silent.agent, engine) as worker, asyncio.timeout(30):
+        await eventually(lambda: silent.asked == 1 and len(worker._held_up) == 4)
+        loads, load = 0, worker._runtime.store.load
+
+        async def counted(*arguments: Any, **options: Any) -> Any:
+            nonlocal loads
+            loads += 1
+            return await load(*arguments, **options)
+
+        await send(tmp_path / "a.db", ["late"])
+        await eventually(lambda: silent.asked == 2)
+        # Nor is each of them read at each look.
+        monkeypatch.setattr(worker._runtime.store, "load", counted)
+        looks = worker._runtime.store.next_wake
+        seen = 0
+
+        async def looked() -> Any:
+            nonlocal seen
+            seen += 1
+            return await looks()
+
+        monkeypatch.setattr(worker._runtime.store, "next_wake", looked)
+        await eventually(lambda: seen == 6)
+        assert loads <= seen + 1
+        silent.gate.set()
+        await finished(tmp_path / "a.db", 6)
+
+
+class Hanging(LocalEngine):
+    """Takes its time for the first hint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hinted: list[list[str]] = []
+        self.gate = asyncio.Event()
+
+    async def hint(self, session_ids: Sequence[str]) -> None:
+        self.hinted.append([*session_ids])
+        await self.gate.wait()
+
+
+async def test_hints_that_a_hanging_engine_kept_waiting_are_not_given_for_what_was_done_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop, engine = Shop(), Hanging()
+    monkeypatch.setattr("perdure.workers.worker.OVERDUE_MS", 50)
+    await send(tmp_path / "a.db", NAMES[:1])
+    async with working(tmp_path / "a.db", shop.agent, engine), asyncio.timeout(30):
+        await eventually(lambda: engine.hinted)
+        await send(tmp_path / "a.db", NAMES[1:])
+        await finished(tmp_path / "a.db", len(NAMES))
+        shop.gate.clear()
+        await send(tmp_path / "a.db", ["new"])
+        await eventually(lambda: len(shop.paid) == STEPS * len(NAMES) + 1)
+        engine.gate.set()
+        shop.gate.set()
+        await finished(tmp_path / "a.db", len(NAMES) + 1)
+        await send(tmp_path / "a.db", ["last"])
+        await eventually(lambda: ["last"] in engine.hinted)
+    assert engine.hinted == [NAMES[:1], ["last"]]
 
 
 async def test_doubled_hints_to_two_workers_run_everything_once(tmp_path: Path) -> None:
