@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from ..core.entries import Forked, Redacted
@@ -20,9 +20,9 @@ PAGE = 200
 async def delete(store: Store, row: SessionRow, *, tree: bool) -> list[str]:
     """Delete a session and those of the agents that it called, or with ``tree`` what was forked from it too.
 
-    Then what is left of deleted ones that nobody needs any more.
+    Then what is left of those that had been deleted before, which nobody needs any more now.
 
-    Each is a transaction; what a crash leaves undone, the next deletion in the tree does, or `finish`. Returns the ids that were deleted.
+    Each is a transaction; what a crash leaves undone, `finish` does. Returns the ids that were deleted.
     """
     doomed, chosen = [row], {row.no}
     rows = await store.tree(row.root)
@@ -34,16 +34,31 @@ async def delete(store: Store, row: SessionRow, *, tree: bool) -> list[str]:
     for found in reversed(doomed):
         if found.status != "deleted":
             await _destroy(store, found)
-    await finish(store, row.root)
+    # Only what these came from can be needed no more because of them; a look at every tombstone of the tree would cost more each time.
+    of = {found.session_id: found for found in rows}
+    above, at = set[int](), of.get(row.parent or "")
+    while at is not None and at.no not in above:
+        above.add(at.no)
+        at = of.get(at.parent or "")
+    before = {found.no for found in rows if found.status == "deleted"} & (above | chosen)
+    if before:
+        await _tidy(store, row.root, before)
     return [found.session_id for found in doomed]
 
 
 async def finish(store: Store, root: str) -> None:
-    """Destroy what is left of a tree's deleted sessions that nobody needs. Idempotent."""
+    """Destroy what is left of a tree's deleted sessions that nobody needs, and look at each of them for it. Idempotent."""
+    await _tidy(store, root, None)
+
+
+async def _tidy(store: Store, root: str, among: Set[int] | None) -> None:
+    """``among``: the numbers of those that may be left over; None is all of them."""
     rows = await store.tree(root)
     forks = living_forks(rows)
     for left in reversed(rows):
-        if left.status == "deleted" and await left_over(store, left, await needed_by_forks(store, left, forks)):
+        if left.status != "deleted" or (among is not None and left.no not in among):
+            continue
+        if await left_over(store, left, await needed_by_forks(store, left, forks)):
             await _destroy(store, left)
 
 
@@ -93,12 +108,13 @@ async def needed_by_forks(store: Store, row: SessionRow, forks: Mapping[str, Seq
 
 async def left_over(store: Store, row: SessionRow, needed: Needed) -> list[str]:
     """What is still there of a deleted session that nobody needs."""
-    found = []
-    for item in await store.entries(row.no, after=needed.keep):
-        if item.seq not in needed.receipts and not (needed.keep and item.kind == Redacted.kind):
+    found, receipts, after = [], {*needed.receipts}, needed.keep
+    while page := await store.entries(row.no, after=after, limit=PAGE):
+        if any(item.seq not in receipts and not (needed.keep and item.kind == Redacted.kind) for item in page):
             found.append("entries")
             break
-    if any(effect.seq not in needed.receipts for effect in await store.effects(row.no, after=needed.keep)):
+        after = page[-1].seq
+    if any(effect.seq not in receipts for effect in await store.effects(row.no, after=needed.keep)):
         found.append("effects")
     return found
 

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -243,4 +244,39 @@ async def test_a_tree_whose_deletion_was_cut_short_is_gone_when_that_is_asked_fo
         with suppress(SessionNotFound):
             await process.sessions.delete("s", tree=True)
         assert [await process.store.entries(row.no) for row in await process.store.tree("s")] == [[]] * 3
+        assert [str(problem) async for problem in verify(process.store)] == []
+
+
+async def test_what_was_deleted_before_costs_later_deletions_in_its_tree_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with place.process() as process:
+        await process.run(PLAIN, "hello", session="s", submission="m1")
+        for number in range(8):
+            await process.sessions.fork("s", session_id=f"f{number}")
+        await process.sessions.fork("f7", session_id="g")
+        reads: list[int] = []
+        entries, effects = process.store.entries, process.store.effects
+
+        async def counted_entries(no: int, **options: Any) -> Any:
+            reads.append(no)
+            # However much a crash left of one, no look takes all of it at once.
+            assert options.get("limit") or options.get("before")
+            return await entries(no, **options)
+
+        async def counted_effects(no: int, **options: Any) -> Any:
+            reads.append(no)
+            return await effects(no, **options)
+
+        monkeypatch.setattr(process.store, "entries", counted_entries)
+        monkeypatch.setattr(process.store, "effects", counted_effects)
+        counts = []
+        for name in ("f0", "f1", "f2", "f3", "f4", "f5", "f6", "f7"):
+            reads.clear()
+            await process.sessions.delete(name)
+            counts.append(len(reads))
+        assert counts[:7] == [counts[0]] * 7
+        # What stayed for a fork goes with it, and so does what stayed for that.
+        await process.sessions.delete("s")
+        await process.sessions.delete("g")
+        monkeypatch.undo()
+        assert [await process.store.entries(row.no) for row in await process.store.tree("s")] == [[]] * 10
         assert [str(problem) async for problem in verify(process.store)] == []

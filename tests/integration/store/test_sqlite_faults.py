@@ -543,3 +543,24 @@ async def test_a_mistake_in_one_write_harms_no_other(path: Path) -> None:
         assert isinstance(answers[1], TypeError)
         assert [answers[0], answers[2]] == [Committed(2, 0, 1)] * 2
     sound(path)
+
+
+async def test_a_file_whose_format_cannot_be_read_before_a_write_is_broken_and_what_was_not_begun_is_not_unknown(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with store_at(path) as store:
+        no = await create(store)
+        before = await everything(store)
+        with monkeypatch.context() as broken:
+
+            def fails(connection: apsw.Connection) -> None:
+                raise apsw.IOError("disk I/O error")
+
+            broken.setattr(store._database, "check_format", fails)
+            for answer in await asyncio.gather(store.commit(step(no)), store.ack(no, "ann", 1), return_exceptions=True):
+                assert isinstance(answer, StoreBroken)
+                assert "beginning a write" in answer.message
+                assert "unknown" not in answer.message
+        assert await everything(store) == before
+        assert await store.commit(step(no)) == Committed(2, 0, 1)
+    sound(path)

@@ -223,16 +223,11 @@ class Writer:
         self._abandon()
         try:
             tx.run("begin")
-        except apsw.Error as error:
-            for job in jobs:
-                job.error = translate(error, "beginning a write")
-            return
-        try:
             self._database.check_format(tx.connection)
-        except FormatUnknown as error:
+        except (apsw.Error, FormatUnknown) as error:
             self._abandon()
             for job in jobs:
-                job.error = error
+                job.error = error if isinstance(error, FormatUnknown) else translate(error, "beginning a write")
             return
         for job in jobs:
             self._member(job)
