@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,10 +20,10 @@ from ..core.commands import (
     Withdraw,
 )
 from ..core.entries import TurnCompleted, TurnEnded
-from ..core.errors import StoreCorrupt
+from ..core.errors import LimitExceeded, StoreCorrupt
 from ..core.messages import ToolCallResponse
-from ..core.records import Plan
-from ..core.reports import ChangeQueue, Outcome, Promote
+from ..core.records import Failure, Plan
+from ..core.reports import ChangeQueue, Outcome, Promote, TimePassed
 from ..store.base import Claim, CommitAnswer, Committed, Edited, InboxRow
 from .batch import Batch, parked
 from .ledger import Ledger
@@ -31,7 +32,7 @@ from .perform import keep_parts
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-__all__ = ["commit_by_sender", "decode_row", "is_control", "promote_steers", "take_control"]
+__all__ = ["commit_by_sender", "decode_row", "is_control", "promote_steers", "take_control", "take_row"]
 
 
 async def commit_by_sender(
@@ -69,6 +70,22 @@ def decode_row(row: InboxRow) -> Command:
         return commands.decode(row.kind, row.body, submission=row.submission_id, at=row.at, actor=row.actor)
     except msgspec.MsgspecError as error:
         raise StoreCorrupt(f"the waiting submission {row.submission_id!r} can't be read: {error}", hint="run `perdure verify`") from error
+
+
+async def take_row(batch: Batch, ledger: Ledger, rows: list[InboxRow], row: InboxRow, own: Callable[[Command], bool] | None = None) -> None:
+    """Decide a control command that waited: what had run out of time when it was sent was over, and what runs out since was not.
+
+    ``own`` takes what only the agent's own code can carry out, and says whether this is such a command.
+    """
+    batch.apply(TimePassed(at=row.at))
+    try:
+        command = decode_row(row)
+        if own is None or not own(command):
+            await take_control(batch, ledger, rows, command)
+    except (LimitExceeded, StoreCorrupt) as error:
+        # One row that can't be used must not keep the others waiting for ever.
+        batch.refuse(row, Failure(code=error.code, message=str(error)))
+    promote_steers(batch, rows)
 
 
 async def take_control(batch: Batch, ledger: Ledger, rows: list[InboxRow], command: Command) -> None:

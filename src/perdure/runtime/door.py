@@ -23,14 +23,13 @@ from ..core.commands import (
     RunCommand,
 )
 from ..core.entries import SubmissionRefused
-from ..core.errors import InvalidMessage, LimitExceeded, QueueFull, SessionArchived, StaleRequest, StoreCorrupt, UsageError
-from ..core.records import Failure
+from ..core.errors import InvalidMessage, QueueFull, SessionArchived, StaleRequest, UsageError
 from ..core.reports import TimePassed
 from ..core.rules.requests import check_decision
 from ..store.base import AlreadyThere, Committed, Conflict, InboxRow, Loaded, NewSession, NoSession, QueueIsFull, Send, StoredBlob
 from .about import REASON_LIMIT, check_text
 from .batch import TRIES, Batch, receipt_row
-from .control import commit_by_sender, decode_row, is_control, promote_steers, take_control
+from .control import commit_by_sender, is_control, promote_steers, take_control, take_row
 from .halting import halted
 from .ledger import Ledger
 from .messages import read_entry
@@ -161,12 +160,9 @@ class Door(Scope):
             batch = Batch(head, checkpoints.decode(head.row.checkpoint), now=max(self._runtime.clock.now(), head.now))
             ledger = Ledger(store, head.row.no)
             await ledger.load()
-            batch.apply(TimePassed(at=batch.now))
             for row in left:
-                try:
-                    await take_control(batch, ledger, waiting, decode_row(row))
-                except (LimitExceeded, StoreCorrupt) as error:
-                    batch.refuse(row, Failure(code=error.code, message=str(error)))
+                await take_row(batch, ledger, waiting, row)
+            batch.apply(TimePassed(at=batch.now))
             promote_steers(batch, waiting)
             if isinstance(await commit_by_sender(self._runtime, batch, None, waiting), Committed):
                 return

@@ -15,9 +15,9 @@ from ..agent.output import ValidatorFailed
 from ..core import canonical, commands, reports
 from ..core.budget import plus, within_reach
 from ..core.checkpoint import Checkpoint, Operation, Turn
-from ..core.commands import CallTool, Compact, PostMessage, ReportResult, Resume, RunCommand, SelectRoute
+from ..core.commands import CallTool, Command, Compact, PostMessage, ReportResult, Resume, RunCommand, SelectRoute
 from ..core.entries import OperationStarted, TurnEnded, TurnEnding
-from ..core.errors import DefinitionChanged, LimitExceeded, MiddlewareError, StoreCorrupt, UnknownAgent
+from ..core.errors import DefinitionChanged, LimitExceeded, MiddlewareError, UnknownAgent
 from ..core.journal import open_entry
 from ..core.messages import Message, ToolCall
 from ..core.phase import phase, reviewing
@@ -49,7 +49,7 @@ from .batch import Batch
 from .calls import Calls
 from .clock import Clock
 from .context import resolve_parts
-from .control import decode_row, is_control, promote_steers, take_control
+from .control import is_control, promote_steers, take_row
 from .hooks import Additions, Fault, Hooks, Said
 from .known import Known
 from .output import Outputs, Wrong
@@ -155,7 +155,6 @@ class Turns:
         # A result that somebody reported is a receipt, and known before anything is given up as lost.
         for row in self._known.rows:
             if row.kind == ReportResult.kind:
-                batch.apply(TimePassed(at=row.at))
                 await self._take_control(batch, row)
         if not held:
             # What this process still holds is what its work left behind that ended with an error.
@@ -176,7 +175,6 @@ class Turns:
             if row.submission_id in self.unfit:
                 batch.refuse(row, self.unfit[row.submission_id])
             elif is_control(row) and row.submission_id not in batch.consumed:
-                batch.apply(TimePassed(at=row.at))
                 await self._take_control(batch, row)
         batch.apply(TimePassed(at=now))
         if claim is not None:
@@ -191,18 +189,16 @@ class Turns:
     # ------------------------------------------------------------------------------------------------------------------------ what was sent
 
     async def _take_control(self, batch: Batch, row: InboxRow) -> None:
-        try:
-            command = decode_row(row)
+        def own(command: Command) -> bool:
             if isinstance(command, RunCommand):
                 self._run_command(batch, row, command)
             elif isinstance(command, CallTool):
                 self._call_tool(batch, command)
             else:
-                await take_control(batch, self._known.ledger, self._known.rows, command)
-        except (LimitExceeded, StoreCorrupt) as error:
-            # One row that can't be used must not keep the others waiting for ever.
-            batch.refuse(row, Failure(code=error.code, message=str(error)))
-        promote_steers(batch, self._known.rows)
+                return False
+            return True
+
+        await take_row(batch, self._known.ledger, self._known.rows, row, own)
 
     def _run_command(self, batch: Batch, row: InboxRow, command: RunCommand) -> None:
         """Have an extension carry out a command. Raises `LimitExceeded` where there is no room for what it keeps."""

@@ -295,6 +295,27 @@ async def test_what_comes_after_a_deadline_finds_the_question_closed_though_nobo
     assert closed.at == opened.deadline
 
 
+@pytest.mark.parametrize("looks", ["the next sender", "the holder"])
+async def test_an_answer_in_time_counts_though_whoever_looks_comes_too_late(runtime: Runtime, clock: VirtualClock, looks: str) -> None:
+    agent = asking(approval_timeout=5)
+    request = await asked(runtime, agent)
+    clock.advance(4_600)
+    # As a sender leaves it that dies before it can apply it: a row for whoever looks next.
+    control, runtime.sessions._control = runtime.sessions._control, runtime.sessions._send  # type: ignore[method-assign, assignment]
+    await runtime.sessions.approve("s", request)
+    runtime.sessions._control = control  # type: ignore[method-assign]
+    clock.advance(1_000)
+    if looks == "the next sender":
+        await runtime.sessions.note("s", "It rains.")
+        head = await runtime.store.load("s")
+        assert head is not None
+        assert await runtime.store.inbox(head.row.no) == []
+    assert (await runtime.run(agent, "go", session="s", submission="m")).output == "done"
+    [closed] = await runtime.sessions.entries("s", kinds=["request_closed"])
+    assert (closed.decision, closed.by) == ("approve", "answer")  # type: ignore[attr-defined]
+    assert await runtime.sessions.entries("s", kinds=["submission_refused"]) == []
+
+
 @pytest.mark.parametrize("held", [False, True])
 async def test_a_decision_for_another_kind_of_question_is_refused_before_anything_is_written(runtime: Runtime, held: bool) -> None:
     @tool(effect="external", on_uncertain="ask")
