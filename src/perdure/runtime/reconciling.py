@@ -12,7 +12,7 @@ import msgspec
 from ..agent import Agent
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Operation
-from ..core.errors import Refused
+from ..core.errors import ContentElsewhere, Refused, StoreCorrupt
 from ..core.records import Plan
 from ..tools.tool import Done, NotDone
 from .about import read_metadata
@@ -47,23 +47,25 @@ async def reconcile(runtime: Runtime, agents: Iterable[Agent], session: str | No
     by_name = {name: member for agent in agents for name, member in agent.team.items()}
     found: list[Reconciliation] = []
     if session is not None:
-        return await _of_session(runtime, by_name, session, (await runtime.sessions.info(session)).agent)
+        await _of_session(runtime, by_name, session, found)
+        return found
     async for info in runtime.sessions.each(archived=True, order="created"):
-        if not info.problem:
-            found += await _of_session(runtime, by_name, info.session_id, info.agent)
+        if info.problem:
+            continue
+        try:
+            await _of_session(runtime, by_name, info.session_id, found)
+        except (StoreCorrupt, ContentElsewhere, Refused) as error:
+            # What is damaged or deleted meanwhile must not hide what became of the others' effects.
+            _log.warning("nobody was asked what became of the effects of %s: %s", info.session_id, error)
     return found
 
 
-async def _of_session(runtime: Runtime, by_name: dict[str, Agent], session_id: str, name: str) -> list[Reconciliation]:
-    agent = by_name.get(name)
-    if agent is None:
-        return []
-    found: list[Reconciliation] = []
+async def _of_session(runtime: Runtime, by_name: dict[str, Agent], session_id: str, found: list[Reconciliation]) -> None:
     for item in await runtime.sessions.uncertain(session_id):
-        said = await _ask(runtime, agent, item)
+        agent = by_name.get(item.agent)
+        said = await _ask(runtime, agent, item) if agent is not None else None
         if said is not None:
             found.append(said)
-    return found
 
 
 async def _ask(runtime: Runtime, agent: Agent, item: Uncertain) -> Reconciliation | None:

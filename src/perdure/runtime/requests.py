@@ -12,7 +12,7 @@ from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Grant, Operation
 from ..core.commands import Answer, ReportResult, RevokeGrant
 from ..core.effects import tool_of
-from ..core.entries import AnswerRequested, OperationEnded, RequestClosed, RequestOpened
+from ..core.entries import AnswerRequested, DefinitionChange, OperationEnded, RequestClosed, RequestOpened, ToolCalled, TurnStarted
 from ..core.errors import LimitExceeded, StaleRequest, UsageError
 from ..core.journal import open_entry
 from ..core.messages import Message, ToolCall
@@ -54,7 +54,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Uncertain(msgspec.Struct, frozen=True, kw_only=True):
-    """An effect whose outcome nobody knows yet."""
+    """An effect whose outcome nobody knows yet. ``agent`` is whose tool it is, ``call`` the id of the model's call for it."""
 
     session_id: str
     operation: str
@@ -64,6 +64,7 @@ class Uncertain(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     request_id: str = ""
     call: str = ""
+    agent: str = ""
 
 
 class Requests(Door, Arguments):
@@ -247,6 +248,7 @@ class Requests(Door, Arguments):
                     arguments=await self._called_with(head, receipt, answers),
                     at=receipt.at,
                     call=called_by(receipt),
+                    agent=await self._acting(head, row.seq),
                 )
             )
         turn = checkpoints.decode(head.row.checkpoint).turn
@@ -264,9 +266,18 @@ class Requests(Door, Arguments):
                     at=head.row.updated,
                     request_id=item.request,
                     call=item.plan.call,
+                    # A turn is handed over only when nothing of it is open.
+                    agent=head.row.agent,
                 )
             )
         return found
+
+    async def _acting(self, head: Loaded, seq: int) -> str:
+        """The agent that the session was when an entry was written."""
+        kinds = (TurnStarted.kind, ToolCalled.kind, DefinitionChange.kind)
+        rows = await read_entries(self._runtime.store, head.row.no, before=seq, kinds=kinds, newest_first=True, limit=1)
+        begun = [entry for entry in map(open_entry, rows) if isinstance(entry, TurnStarted | DefinitionChange)]
+        return begun[0].agent if begun else head.row.agent
 
     async def report(self, token: str, result: Any = None, *, is_error: bool = False, actor: str = "") -> Submission:
         """The result of one attempt, from whoever holds its callback token. Sending it twice is sending it once."""

@@ -512,6 +512,8 @@ class Runtime:
     async def reconcile(self, agents: Iterable[Agent], *, session: str | None = None) -> list[Reconciliation]:
         """Ask the tools of these agents once more what became of effects that are uncertain, in all sessions or in one.
 
+        The tool is that of the agent that called it, whoever the session was handed over to since. Without ``session`` each session of the
+        store is looked at, archived ones too; one that can't be read is logged and left out, where with ``session`` that raises.
         For when who could tell was not there when the call was cut off. A ``reconcile`` only reads, and what it knows is settled: *done*
         with its result; *not done* as failed, or where a person is asked, as their *retry*. Steps of tools, and tools without one, are left
         alone, and so is what a session that is gone on with asks itself. Nothing is run, and no session is taken up.

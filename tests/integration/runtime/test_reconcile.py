@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
@@ -182,3 +183,40 @@ async def test_a_question_to_a_person_is_answered_by_the_tool_once_it_knows(tmp_
         await other.recover([shop.agent()])
         assert (await other.sessions.history("s"))[2].parts[0].response == told  # type: ignore[union-attr]
         assert [str(problem) async for problem in verify(other.store)] == []
+
+
+async def test_what_is_damaged_in_one_session_hides_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shop, path = Shop(), tmp_path / "a.db"
+    async with perdure.open(str(path)) as runtime:
+        for name in ("s1", "s2"):
+            shop.paid.clear()
+            await runtime.run(shop.agent(), "go", session=name, identity=perdure.Identity(owner="acme"))
+    file = sqlite3.connect(path)
+    with file:
+        receipts = "SELECT seq FROM journal WHERE no = 1 AND kind = 'operation_ended' AND seq IN (SELECT seq FROM effects WHERE no = 1)"
+        file.execute(f"UPDATE journal SET body = x'7b' WHERE no = 1 AND seq IN ({receipts})")
+    file.close()
+    shop.answer = Done("paid after all")
+    async with perdure.open(str(path)) as other:
+        [said] = await other.reconcile([shop.agent()])
+        assert (said.session_id, said.settled) == ("s2", True)
+        assert "the effects of s1" in caplog.text
+        with pytest.raises(perdure.StoreCorrupt):
+            await other.reconcile([shop.agent()], session="s1")
+
+
+async def test_the_agent_that_called_is_asked_whoever_has_the_session_now(runtime: Runtime) -> None:
+    shop, others = Shop(), Shop()
+    to = Reply(tool_calls=[ToolCall("transfer_to_billing", {"reason": "It is theirs."})])
+    billing = Agent("billing", model=ScriptedModel([Reply("unused"), Reply("unused"), Reply("Billing.")]), tools=[others.pay])
+    model = ScriptedModel([Reply(tool_calls=[ToolCall("pay", {"order": "A-1"}, id="c7")]), to])
+    front = Agent("front", model=model, tools=[shop.pay], handoffs=[billing])
+    await runtime.run(front, "go", session="s", identity=perdure.Identity(owner="acme"))
+    assert (await runtime.sessions.info("s")).agent == "billing"
+    [item] = await runtime.sessions.uncertain("s")
+    assert (item.name, item.agent) == ("pay", "front")
+    shop.answer = others.answer = Done("paid after all")
+    assert await runtime.reconcile([billing]) == []
+    [said] = await runtime.reconcile([front])
+    assert (said.outcome, said.settled) == ("done", True)
+    assert others.asked == []
