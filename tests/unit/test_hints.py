@@ -43,6 +43,7 @@ PROGRAM_ONLY = {
     "runtime.sessions are everybody's",
     "use runtime.sessions.consumer(…)",
     "runtime.sessions.sweep()",
+    "runtime.stop_on(signal.SIGTERM)",
     'finish it with the old code, interrupt it, or set on_change="any"',
     "sqlite:///path.db?blobs=directory is all that can be asked",
     "give the agent too, or use select_route",

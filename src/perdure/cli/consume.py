@@ -43,10 +43,8 @@ async def _consume(arguments: argparse.Namespace, name: str) -> int:
     files = _Counted(arguments.directory)
     async with opened(arguments) as runtime:
         consuming = asyncio.ensure_future(runtime.consume(name, files, follow=arguments.follow, heal=arguments.heal))
-        loop = asyncio.get_running_loop()
         stopped = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stopped.set)
+        runtime.stop_on(signal.SIGTERM, signal.SIGINT, then=stopped.set)
         if arguments.follow:
             screen.note((f"writing into {arguments.directory} until SIGTERM", "dim"))
         stopping = asyncio.ensure_future(stopped.wait())

@@ -180,7 +180,8 @@ class Runtime:
 
         The task that says so is cancelled; leaving the ``async with`` closes the runtime as `close` does, and raises `Stopped`, a
         `SystemExit`. ``then`` is called instead of all that. Signals that come while the runtime closes change nothing. It holds until the
-        runtime is closed; a signal for which the program has set a handler is left to that. Raises `UsageError` outside the main thread.
+        runtime is closed; a signal for which the program has set a handler is left to that. Said again, the new ``then`` is for the signals
+        of before as well. Raises `UsageError` without signals, and outside the main thread.
         """
         self.check_open()
         self.stopping.take(signals, then)

@@ -45,7 +45,9 @@ class Stopping:
         self._taken: dict[int, tuple[Any, Any]] = {}
 
     def take(self, numbers: tuple[int, ...], then: Callable[[], object] | None) -> None:
-        """Have signals call ``then``, or cancel the current task. Raises `UsageError` outside the main thread."""
+        """Have signals call ``then``, or cancel the current task. Raises `UsageError` for no signal, and outside the main thread."""
+        if not numbers:
+            raise UsageError("stop_on needs the signals that it is about", hint="runtime.stop_on(signal.SIGTERM)")
         if threading.current_thread() is not threading.main_thread():
             raise UsageError("signals reach a program's main thread only", hint="stop_on belongs into the event loop that runs there")
         self._loop, self._task, self._then = asyncio.get_running_loop(), asyncio.current_task(), then
@@ -80,9 +82,11 @@ class Stopping:
         self._loop.call_soon_threadsafe(self._stop, number)
 
     def _stop(self, number: int) -> None:
-        if self._then is not None and not self.closing:
-            self._then()
+        if self._then is not None:
+            if not self.closing:
+                self._then()
             return
+        # Without it the program ends with the signal, also where that meets a runtime that closes by itself.
         first, self.caught = self.caught is None, number if self.caught is None else self.caught
         if first and not self.closing and self._task is not None:
             self._task.cancel()

@@ -48,6 +48,21 @@ def test_lines_are_written_as_they_come_until_sigterm(perdure: Program) -> None:
     assert "of 1 session into out" in perdure.end(following)
 
 
+def test_a_handler_of_the_program_around_it_stays_while_lines_are_written(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "one")
+    around = """
+import pathlib, signal
+signal.signal(signal.SIGTERM, lambda *_: pathlib.Path("heard").touch())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""
+    following = perdure.start_anew("consume", "out", "--follow", program=around)
+    perdure.until((perdure.directory / "out" / "one.jsonl").exists)
+    following.send_signal(signal.SIGTERM)
+    perdure.until((perdure.directory / "heard").exists)
+    following.send_signal(signal.SIGINT)
+    assert "of 1 session into out" in perdure.end(following)
+
+
 def test_a_conversation_that_another_system_kept_is_gone_on_with(perdure: Program) -> None:
     said = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "Good day."}]
     (perdure.directory / "list.json").write_text(json.dumps([{"role": "system", "content": "Be kind."}, *said]))

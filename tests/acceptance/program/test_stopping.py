@@ -90,7 +90,7 @@ def test_a_call_that_outlives_the_grace_is_committed_as_uncertain(perdure: Progr
 
 
 def test_a_command_commits_as_uncertain_what_outlives_its_grace(perdure: Program) -> None:
-    running = perdure.start("run", SHOP, "transfer", "--session", "s", program=NO_GRACE)
+    running = perdure.start_anew("run", SHOP, "transfer", "--session", "s", program=NO_GRACE)
     perdure.until(lambda: perdure.lines("ledger"))
     running.send_signal(signal.SIGTERM)
     perdure.end(running, code=143)
@@ -109,6 +109,52 @@ def test_a_second_signal_takes_nothing_from_the_grace(perdure: Program) -> None:
     perdure.go()
     perdure.end(running, code=143)
     assert perdure.json("uncertain") == []
+
+
+DRAINING = """
+import asyncio, signal
+import perdure
+from agents_here import note, shop
+
+async def main():
+    async with perdure.open("agents.db", grace=60) as runtime:
+        stopped = asyncio.Event()
+        runtime.stop_on(signal.SIGTERM, then=stopped.set)
+        running = asyncio.ensure_future(runtime.run(shop, "transfer", session="s", submission="mail-1"))
+        await stopped.wait()
+        note("left", "the body")
+    await asyncio.gather(running, return_exceptions=True)
+    print("drained")
+
+asyncio.run(main())
+"""
+
+
+def test_a_second_signal_changes_nothing_for_a_program_that_drains_by_itself(perdure: Program) -> None:
+    running = start(perdure, DRAINING)
+    perdure.until(lambda: perdure.lines("ledger"))
+    running.send_signal(signal.SIGTERM)
+    perdure.until(lambda: perdure.lines("left"))
+    running.send_signal(signal.SIGTERM)
+    perdure.go()
+    assert perdure.end(running) == "drained\n"
+
+
+def test_signals_are_named(perdure: Program) -> None:
+    program = """
+import asyncio
+import perdure
+
+async def main():
+    async with perdure.open("memory://") as runtime:
+        try:
+            runtime.stop_on()
+        except perdure.UsageError as error:
+            print(error.message)
+
+asyncio.run(main())
+"""
+    assert output(perdure, program) == "stop_on needs the signals that it is about\n"
 
 
 def test_a_handler_of_the_programs_own_stays(perdure: Program) -> None:
