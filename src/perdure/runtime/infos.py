@@ -9,7 +9,7 @@ import msgspec
 
 from ..core import checkpoint as checkpoints
 from ..core.commands import Describe
-from ..core.errors import NewerRules, StoreClosed, StoreCorrupt, StoreError, StoreForked, UsageError
+from ..core.errors import NewerRules, StoreBroken, StoreClosed, StoreCorrupt, StoreError, StoreForked, UsageError
 from ..core.records import Identity, ToolPolicy
 from ..store.base import SessionRow
 from . import listing
@@ -98,6 +98,9 @@ class Infos(Door):
         except (StoreClosed, StoreForked):
             raise
         except StoreError as error:
+            if isinstance(error, StoreBroken):
+                # A file of this session's is out of reach, unless the database doesn't answer either: that is no session's, and raises.
+                await self._runtime.store.load(row.session_id)
             # The row itself was read, so what fails here is this session's content: altered, missing, or kept where nobody looks.
             info = msgspec.structs.replace(info, problem=info.problem or error.message)
         return msgspec.structs.replace(info, identity=about.identity, metadata=metadata, tools=about.tools, route=about.route)

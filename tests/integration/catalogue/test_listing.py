@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from perdure import Agent, FunctionModel, Identity, UsageError
+from perdure import Agent, FunctionModel, Identity, Runtime, UsageError
+from perdure.core.errors import StoreBroken
+from perdure.testing.faults import Call, FaultStore
 
 from ..interactive.acting import Place
 
@@ -135,3 +137,20 @@ async def test_a_broken_session_is_listed_as_broken_and_hides_no_other(tmp_path:
         assert by_words >= {"one", "two"}
         assert {info.session_id for info in await process.sessions.list(labels={"desk": "3"})} >= {"one", "two"}
         assert (await process.run(PLAIN, "again", session="one", submission="m2")).ok
+
+
+async def test_a_database_that_goes_away_is_no_problem_of_each_session(place: Place) -> None:
+    gone = False
+
+    async def fails(call: Call, when: str) -> None:
+        if gone and when == "before" and call.kind != "sessions":
+            raise StoreBroken("it can't be reached")
+
+    async with Runtime(FaultStore(place.connect(), gate=fails, clock=place.clock), clock=place.clock) as runtime:
+        await runtime.run(PLAIN, "hello", session="s")
+        await runtime.sessions.describe("s", metadata={"notes": "x" * 80_000})
+        gone = True
+        with pytest.raises(StoreBroken):
+            await runtime.sessions.list()
+        gone = False
+        assert (await runtime.sessions.list())[0].problem == ""
