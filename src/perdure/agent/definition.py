@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ..core import canonical
-from ..core.budget import STEPS
+from ..core.budget import most_steps
 from ..core.records import Limits
 from ..models.router import Router
 from ..tools.tool import ArgumentsInvalid, Tool
@@ -51,7 +51,7 @@ def describe(agent: Agent) -> dict[str, Any]:
             "function": None if agent.policy.function is None else identity_of(agent.policy.function),
             "timeout": agent.approval_timeout,
         },
-        "limits": _limits(agent.limits) | {"steps": agent.limits.steps or STEPS},
+        "limits": _limits(agent.limits) | {"steps": most_steps(agent.limits)},
         "session_limits": {} if agent.session_limits is None else _limits(agent.session_limits),
         "settings": msgspec.to_builtins(agent.settings),
         "archive": agent.archive,

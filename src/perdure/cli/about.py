@@ -9,7 +9,7 @@ from typing import Any
 from ..core.errors import UsageError
 from ..core.records import ALL_TOOLS, Identity, ToolPolicy
 from ..runtime.infos import SessionInfo
-from .decide import json_argument
+from .decide import json_object
 from .exits import OK
 from .opening import opened
 from .screen import Screen
@@ -42,9 +42,7 @@ def tools_of(arguments: argparse.Namespace) -> ToolPolicy | None:
 
 def describe(arguments: argparse.Namespace) -> int:
     """Replace what was given, or show all of it."""
-    metadata = json_argument(arguments.metadata, "--metadata")
-    if arguments.metadata is not None and not isinstance(metadata, dict):
-        raise UsageError("--metadata is no JSON object", hint="""all of it, by name: '{"tier": "gold"}'""")
+    metadata = json_object(arguments.metadata, "--metadata", '{"tier": "gold"}')
     labels = {} if arguments.no_labels else labels_of(arguments.label) if arguments.label else None
     if arguments.title is None and labels is None and metadata is None:
         return asyncio.run(_show(arguments))

@@ -10,11 +10,10 @@ from typing import Any
 
 from ..agent import Agent
 from ..core.entries import TurnEnded
-from ..core.errors import UsageError
 from ..runtime.calling import ToolOutcome
 from ..runtime.runtime import Runtime
 from .agents import belongs, load
-from .decide import json_argument
+from .decide import json_object
 from .exits import FAILED, INTERRUPTED, OK, WAITING
 from .follow import Follower, Left, Parked
 from .hints import command, resume_command
@@ -28,9 +27,8 @@ __all__ = ["call"]
 
 def call(arguments: argparse.Namespace) -> int:
     """Call, follow, and say what it came to."""
-    given = None if arguments.arguments is None else json_argument(read_text(arguments.arguments), "JSON")
-    if arguments.arguments is not None and not isinstance(given, dict):
-        raise UsageError("the arguments are no JSON object", hint="""all of them, by name: '{"order": "A-1", "cents": 300}'""")
+    text = None if arguments.arguments is None else read_text(arguments.arguments)
+    given = json_object(text, "what the tool is given", '{"order": "A-1", "cents": 300}')
     agent = load(arguments.agent)
     return asyncio.run(_call(arguments, agent, given or {}))
 

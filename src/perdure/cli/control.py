@@ -6,8 +6,8 @@ import argparse
 import asyncio
 from typing import Any
 
-from ..core.errors import SubmissionRejected, UsageError
-from .decide import json_argument
+from ..core.errors import SubmissionRejected
+from .decide import json_object
 from .exits import FAILED, OK, report
 from .opening import opened
 from .sending import confirm
@@ -66,9 +66,7 @@ async def _compact(arguments: argparse.Namespace) -> int:
 
 def command(arguments: argparse.Namespace) -> int:
     """Have a middleware carry out one of its commands."""
-    given = json_argument(arguments.arguments, "JSON")
-    if arguments.arguments is not None and not isinstance(given, dict):
-        raise UsageError("the arguments are no JSON object", hint="""by name: '{"to": 5}'""")
+    given = json_object(arguments.arguments, "what the command is given", '{"to": 5}')
     return asyncio.run(_command(arguments, given))
 
 

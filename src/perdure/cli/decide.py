@@ -29,12 +29,17 @@ def json_argument(text: str | None, option: str) -> Any:
         raise UsageError(f"{option} is no JSON: {error}", hint="text needs its quotes: '\"done\"'") from error
 
 
+def json_object(text: str | None, option: str, example: str) -> dict[str, Any] | None:
+    """An object given as JSON. Raises `UsageError`."""
+    given = json_argument(text, option)
+    if text is not None and not isinstance(given, dict):
+        raise UsageError(f"{option} is no JSON object", hint=f"all of it, by name: '{example}'")
+    return given  # type: ignore[no-any-return]
+
+
 def _edited(text: str | None) -> dict[str, Any] | None:
     """Edited arguments. Raises `UsageError` for what can't be any tool's; whether they fit this one is known where the agent is."""
-    edited = json_argument(text, "--arguments")
-    if text is not None and not isinstance(edited, dict):
-        raise UsageError("--arguments is no JSON object", hint="""all of them, by name: '{"order": "A-1", "cents": 300}'""")
-    return edited  # type: ignore[no-any-return]
+    return json_object(text, "--arguments", '{"order": "A-1", "cents": 300}')
 
 
 def answer(arguments: argparse.Namespace) -> int:

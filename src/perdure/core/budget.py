@@ -25,6 +25,7 @@ __all__ = [
     "fields",
     "is_clocked",
     "left",
+    "most_steps",
     "own",
     "plus",
     "raised",
@@ -55,6 +56,11 @@ SHARE = 8
 def fields(limit: str) -> str:
     """The field of `Amounts` that counts what a limit bounds."""
     return "ms" if limit == "seconds" else limit
+
+
+def most_steps(limits: Limits) -> int:
+    """How many steps a turn may have whose agent has these limits."""
+    return STEPS if limits.steps is None else limits.steps
 
 
 def allowed(limits: Limits, limit: str) -> int | None:
@@ -139,7 +145,8 @@ def reached(checkpoint: Checkpoint, turn: Turn, calls: int | None = None) -> tup
             if most is None:
                 if limit != "steps" or scope != "turn":
                     continue
-                most = STEPS
+                # Copying the limits for a default cost more than asking here.
+                most = most_steps(limits)
             value: int = getattr(used, fields(limit))
             if calls is None:
                 over = value >= most and limit != "tool_calls"
