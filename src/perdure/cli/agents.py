@@ -17,9 +17,10 @@ from typing import Any
 from ..agent import Agent
 from ..core.errors import UnknownAgent, UsageError
 from ..runtime.infos import SessionInfo
+from ..runtime.runtime import Runtime
 from .output import keep_results
 
-__all__ = ["ad_hoc", "belongs", "load", "load_all"]
+__all__ = ["ad_hoc", "belongs", "check_owner", "load", "load_all"]
 
 PATIENCE = 60.0
 """How long a module may take to be imported (seconds): large libraries take many, a program that was meant to be run takes for ever."""
@@ -112,6 +113,12 @@ def belongs(info: SessionInfo, agents: list[Agent]) -> Agent:
             hint="name that agent, or another session",
         )
     return agent
+
+
+async def check_owner(runtime: Runtime, session_id: str, owner: str) -> None:
+    """Raises `SessionNotFound` where somebody else's session is to be gone on with."""
+    if owner:
+        await runtime.sessions.owned_by(owner).number(session_id)
 
 
 @contextmanager

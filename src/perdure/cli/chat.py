@@ -14,12 +14,11 @@ from ..agent import Agent
 from ..core.entries import MessageAdded, QueueChanged, TurnEnded, TurnStarted
 from ..core.errors import InvalidMessage, PerdureError, Refused, SessionNotFound, UsageError
 from ..core.media import Media
-from ..core.records import Identity
 from ..runtime.feed import Event
 from ..runtime.runtime import Runtime
 from ..runtime.session import Session
 from ..runtime.stopping import Stopped
-from .agents import ad_hoc, belongs, load
+from .agents import ad_hoc, belongs, check_owner, load
 from .ask import Lines
 from .earlier import show_earlier
 from .exits import OK
@@ -58,6 +57,7 @@ async def _chat(arguments: argparse.Namespace, agent: Agent) -> int:
             try:
                 while session_id is not None:
                     arguments.session = session_id
+                    await check_owner(runtime, session_id, arguments.owner)
                     await check_agent(runtime, session_id, agent)
                     session_id = await begin(runtime, session_id, agent, arguments).run()
                     talked = await runtime.store.load(arguments.session) is not None
@@ -109,7 +109,7 @@ class Talk:
         self.session_id = session_id
         self.agent = agent
         self.screen = screen
-        self.identity = Identity(owner=arguments.owner) if arguments.owner else None
+        self.owner: str | None = arguments.owner or None
         self.keyboard: Lines = keyboard or Keyboard(screen)
         self.follower = Follower(
             runtime, session_id, screen, db=arguments.db, agent=agent, named=arguments.agent or "", keyboard=keyboard, progress=progress
@@ -127,7 +127,7 @@ class Talk:
     async def run(self) -> str | None:
         """Talk until somebody leaves; returns the session to go on with, if it is another one."""
         await self.look_back()
-        async with self.follower, self.runtime.session(self.session_id, self.agent, identity=self.identity) as handle:
+        async with self.follower, self.runtime.session(self.session_id, self.agent, owner=self.owner) as handle:
             watching = asyncio.ensure_future(self.follower.watch(handle, self._saw, after=self.after))
             try:
                 async with aclosing(self.lines(watching)) as lines:

@@ -93,7 +93,7 @@ def _running(command: Any) -> None:
     run.add_argument("--model", metavar="NAME", help="the model: openai:… or anthropic:…; without AGENT an assistant without tools")
     run.add_argument("--session", metavar="ID", type=_named, help="the session to go on with, or to begin")
     run.add_argument("--submission", metavar="ID", type=_named, help="run again with the same id, it goes on or returns the stored result")
-    run.add_argument("--owner", default="", metavar="WHO", help="whom a new session belongs to")
+    run.add_argument("--owner", default="", metavar="WHO", help="whose it is: a new one belongs to them, another's is refused")
     run.add_argument("--attach", action="append", default=[], metavar="FILE", help="send an image, sound or file too; may be repeated")
     bound = "a limit for this turn, besides the agent's: tokens=100000, cost=2.50 (dollars), seconds=60; may be repeated"
     run.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE", help=bound)
@@ -103,7 +103,7 @@ def _running(command: Any) -> None:
     chat.add_argument("agent", nargs="?", metavar="AGENT")
     chat.add_argument("--model", metavar="NAME", help="the model: openai:… or anthropic:…")
     chat.add_argument("--session", metavar="ID", type=_named, help="the session to go on with, or to begin")
-    chat.add_argument("--owner", default="", metavar="WHO", help="whom a new session belongs to")
+    chat.add_argument("--owner", default="", metavar="WHO", help="whose it is: a new one belongs to them, another's is refused")
     chat.add_argument("--workspace", metavar="DIR", help="let the agent work in this directory: files, search, and a confined shell")
     chat.add_argument(
         "--sandbox",

@@ -9,7 +9,6 @@ import uuid
 from ..agent import Agent
 from ..core.entries import TurnEnded
 from ..core.errors import SessionNotFound, TurnUnfinished, UsageError
-from ..core.records import Identity
 from ..runtime.content import Input
 from ..runtime.halting import halted
 from ..runtime.infos import SessionInfo
@@ -17,7 +16,7 @@ from ..runtime.result import Result
 from ..runtime.runtime import Runtime
 from ..runtime.scope import put_away
 from ..runtime.stopping import Stopped
-from .agents import ad_hoc, belongs, load
+from .agents import ad_hoc, belongs, check_owner, load
 from .exits import FAILED, INTERRUPTED, OK, WAITING, failure_code
 from .follow import Follower, Left, Parked
 from .hints import command, resume_command
@@ -55,6 +54,7 @@ async def _run(arguments: argparse.Namespace, agent: Agent, content: Input) -> i
     stopped = False
     try:
         async with opened(arguments, create=True) as runtime:
+            await check_owner(runtime, session_id, arguments.owner)
             info = await _info(runtime, session_id)
             if info is not None:
                 belongs(info, [agent])
@@ -121,8 +121,7 @@ async def _follow(
     session_id = follower.session_id
     async with follower:
         follower.own.add(submission)
-        identity = Identity(owner=arguments.owner) if arguments.owner else None
-        async with runtime.session(session_id, agent, identity=identity) as handle:
+        async with runtime.session(session_id, agent, owner=arguments.owner or None) as handle:
             sent = await handle.send(content, submission=submission, limits=limits(arguments.limit))
             after = None
             if sent.duplicate:

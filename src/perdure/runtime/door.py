@@ -96,7 +96,7 @@ class Door(Scope):
             case NoSession(halted=True):
                 raise halted(session_id)
             case NoSession():
-                raise missing(session_id, deleted=answer.deleted)
+                raise missing(session_id, self._owner, deleted=answer.deleted)
         self._runtime.news.notice(session_id, sure=True)
         return Submission(id=answer.row.submission_id, arrival=answer.row.arrival, duplicate=answer.duplicate)
 

@@ -34,12 +34,12 @@ class Scope:
         head = await self._runtime.store.load(session_id)
         if head is None:
             # Whose it was is not known any more, so that only who may see all is told.
-            raise missing(session_id, deleted=self._owner is None and await self._runtime.store.buried(session_id))
+            raise missing(session_id, self._owner, deleted=self._owner is None and await self._runtime.store.buried(session_id))
         return self._mine(head)
 
     def _mine(self, head: Loaded) -> Loaded:
         if self._owner not in (None, head.row.owner):
-            raise missing(head.row.session_id, deleted=False)
+            raise missing(head.row.session_id, self._owner, deleted=False)
         return head
 
     async def number(self, session_id: str) -> int | None:
@@ -66,9 +66,15 @@ class Scope:
         return partial(stored_content, self._runtime.store, row.root)
 
 
-def missing(session_id: str, *, deleted: bool) -> SessionNotFound:
+def missing(session_id: str, owner: str | None = None, *, deleted: bool) -> SessionNotFound:
+    """``owner`` is who looked for it. One of another's and one that never was are told alike."""
     if deleted:
         return SessionNotFound(f"the session {session_id!r} was deleted", hint="its id can't be used again")
+    if owner is not None:
+        return SessionNotFound(
+            f"there is no session {session_id!r} of the owner {owner!r}",
+            hint="one that began without an owner, or with another, is none of theirs; take another id, or leave owner= out",
+        )
     return SessionNotFound(f"there is no session {session_id!r}", hint="`perdure sessions` lists them")
 
 

@@ -156,3 +156,19 @@ def test_an_unfinished_turn_is_not_mixed_with_another_message(perdure: Program) 
 @pytest.mark.parametrize("name", ["agents_here:shop", "agents_here.py:shop"])
 def test_an_agent_is_named_by_module_or_by_file(perdure: Program, name: str) -> None:
     assert perdure("run", name, "hello") == "done: hello\n"
+
+
+def test_a_session_of_another_owner_is_refused_before_anything_is_sent(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "s", "--owner", "acme", "--submission", "one")
+    perdure("run", SHOP, "hello", "--session", "free")
+    before = {name: perdure("events", name, "--json") for name in ("s", "free")}
+    for name, more in (("s", ()), ("free", ()), ("s", ("--submission", "one")), ("s", ("--submission", "two"))):
+        perdure("run", SHOP, "hello", "--session", name, "--owner", "other", *more, code=3)
+        assert f"there is no session '{name}' of the owner 'other'" in perdure.errors
+    perdure("chat", SHOP, "--session", "s", "--owner", "other", code=3)
+    assert "there is no session 's' of the owner 'other'" in perdure.errors
+    assert {name: perdure("events", name, "--json") for name in ("s", "free")} == before
+    assert [perdure.json("why", name)["queue"] for name in ("s", "free")] == [[], []]
+    # Its own owner goes on with it, and so does who names none.
+    assert "done: more" in perdure("run", SHOP, "more", "--session", "s", "--owner", "acme")
+    assert "done: more" in perdure("run", SHOP, "more", "--session", "s")
