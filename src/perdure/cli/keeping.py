@@ -52,12 +52,13 @@ async def _stand(arguments: argparse.Namespace, how: str, what: Callable[[Sessio
     async with opened(arguments) as runtime:
         await getattr(runtime.sessions, how)(arguments.session, reason=arguments.reason, actor=arguments.actor, **once)
         info = await runtime.sessions.info(arguments.session)
+        moves = await goes_on(runtime, arguments.db, info) if info.status == "queued" else ""
     if arguments.json:
         screen.json(plain(info))
         return OK
     screen.line(("✓ ", "green"), f"{info.session_id}: {what(info)}")
-    if info.status == "queued":
-        screen.note((goes_on(arguments.db, info), "dim"))
+    if moves:
+        screen.note((moves, "dim"))
     return OK
 
 

@@ -7,7 +7,7 @@ import asyncio
 import signal
 
 from ..agent import Agent
-from ..core.entries import Entry, ExtensionCommand, SubmissionRefused, TurnCompleted, TurnEnded, TurnFailed
+from ..core.entries import Entry, ExtensionCommand, PassedOn, SubmissionRefused, TurnCompleted, TurnEnded, TurnFailed
 from ..core.errors import PerdureError, UsageError
 from ..runtime.feed import Event
 from ..runtime.runtime import Runtime, Standing
@@ -90,8 +90,9 @@ async def _until_idle(runtime: Runtime, follower: Follower, agent: Agent, after:
     session_id, ended = follower.session_id, None
 
     def done(event: Event) -> bool:
-        # What begins no turn may be all that waited.
-        return isinstance(event, TurnEnded) or (follower.turn is None and isinstance(event, ExtensionCommand | SubmissionRefused))
+        # What begins no turn may be all that waited, and a turn's end is followed by what the session owes to who called it.
+        aside = ExtensionCommand | SubmissionRefused | PassedOn
+        return isinstance(event, TurnEnded) or (follower.turn is None and isinstance(event, aside))
 
     async with runtime.session(session_id, agent) as handle:
         while True:

@@ -8,7 +8,8 @@ import time
 from typing import Any
 
 from ..core.entries import SubmissionRefused
-from ..core.errors import SubmissionRejected
+from ..core.errors import SessionNotFound, SubmissionRejected
+from ..core.phase import children
 from ..runtime.door import Submission
 from ..runtime.infos import SessionInfo
 from ..runtime.runtime import Runtime
@@ -40,13 +41,29 @@ async def confirm(
         why = command(arguments.db, "why", info.session_id)
         screen.note((f"it waits in the inbox for whoever holds the session; `{why}` says who that is", "dim"))
     elif info.status == "queued":
-        screen.note((goes_on(arguments.db, info), "dim"))
+        screen.note((await goes_on(runtime, arguments.db, info), "dim"))
 
 
-def goes_on(db: str, info: SessionInfo) -> str:
-    """Who has to act now for a session that something is due in."""
+async def goes_on(runtime: Runtime, db: str, info: SessionInfo) -> str:
+    """Who has to act now for a session that something is due in: whoever works on a caller works on those that it called, too."""
+    info = await _first_caller(runtime, info)
     whose = f"the agent is called {info.agent!r}" if info.agent else "any agent"
     return f"whoever waits for it goes on; else `{resume_command(db, info.session_id)}` ({whose})"
+
+
+async def _first_caller(runtime: Runtime, info: SessionInfo) -> SessionInfo:
+    """The session that waits for this one, or for the one that does; itself where nobody does."""
+    while info.parent is not None and info.parent_kind == "child":
+        own = (await runtime.sessions.checkpoint(info.session_id)).parent
+        try:
+            waits = own is not None and own.operation in children(await runtime.sessions.checkpoint(info.parent))
+            caller = await runtime.sessions.info(info.parent)
+        except SessionNotFound:
+            return info
+        if not waits:
+            return info
+        info = caller
+    return info
 
 
 async def _taken(runtime: Runtime, session_id: str, sent: Submission) -> bool:

@@ -6,6 +6,7 @@ from .checkpoint import Checkpoint, Operation, Phase, Turn
 
 __all__ = [
     "asleep",
+    "children",
     "due",
     "phase",
     "reviewing",
@@ -37,6 +38,13 @@ def phase(checkpoint: Checkpoint) -> Phase:
 def asleep(turn: Turn) -> frozenset[str]:
     """The calls that wait until a time, in a step of theirs."""
     return frozenset([item.id.split("/", 1)[0] for item in turn.operations if item.status == "awaiting" and item.plan.kind == "step"])
+
+
+def children(checkpoint: Checkpoint) -> dict[str, str]:
+    """The calls of agents that are not over, in the background too, and whom each has called."""
+    turn = checkpoint.turn
+    called = {item.id: item.plan.agent for item in (turn.awaiting if turn is not None else ()) if item.plan.kind == "child"}
+    return called | {item.operation: item.agent for item in checkpoint.background}
 
 
 def startable(turn: Turn) -> tuple[Operation, ...]:

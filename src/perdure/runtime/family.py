@@ -10,6 +10,7 @@ from ..agent import Agent
 from ..core.checkpoint import Checkpoint
 from ..core.errors import Fenced, SessionNotFound, UnknownAgent
 from ..core.ids import child_session
+from ..core.phase import children as called
 from ..core.reports import ErrandsDone
 from .perform import Outcome
 
@@ -78,9 +79,9 @@ class Family:
         if not self._children and not checkpoint.background and (turn is None or not turn.awaiting):
             return
         unborn = {errand.operation for errand in checkpoint.errands}
-        called = {item.id: item.plan.agent for item in (turn.awaiting if turn is not None else ()) if item.plan.kind == "child"}
-        called |= {item.operation: item.agent for item in checkpoint.background}
-        wanted = {child_session(self._session_id, operation): name for operation, name in called.items() if operation not in unborn}
+        wanted = {
+            child_session(self._session_id, operation): name for operation, name in called(checkpoint).items() if operation not in unborn
+        }
         for name in [name for name in self._children if name not in wanted]:
             self._children.pop(name).cancel()
         if keep != self._kept:

@@ -1,0 +1,57 @@
+"""Agents that call others, from a shell: whoever has one session open takes care of those that it called."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import Program
+
+TEAM = '''
+from perdure import Agent, FunctionModel, Reply, ToolCall, tool
+
+@tool(effect="external")
+async def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+def work(request):
+    return Reply(tool_calls=[ToolCall("pay", {"amount": 5})]) if request.step == 0 else Reply("it is paid")
+
+payer = Agent("payer", model=FunctionModel(work), tools=[pay], approve=["pay"])
+clerk = Agent("clerk", model=FunctionModel(work), tools=[pay])
+
+def ask(name):
+    def play(request):
+        return Reply(tool_calls=[ToolCall(name, {"task": "Pay the bill."})]) if request.step == 0 else Reply("the lead is done")
+    return FunctionModel(play)
+
+lead = Agent("lead", model=ask("payer"), tools=[payer.as_tool()])
+'''
+
+
+@pytest.fixture
+def team(perdure: Program) -> Program:
+    (perdure.directory / "team.py").write_text(TEAM)
+    return perdure
+
+
+def _approved(team: Program) -> str:
+    team("run", "team:lead", "go", "--session", "s", "--no-wait", code=6)
+    team("approve", "s")
+    return team.errors
+
+
+def test_a_child_that_is_resumed_by_itself_ends_its_command(team: Program) -> None:
+    _approved(team)
+    team("resume", "s.t2.0.1", "--agents", "team:payer")
+    assert "completed" in team.errors
+    assert [team.json("why", name)["status"] for name in ("s", "s.t2.0.1")] == ["queued", "idle"]
+    team("resume", "s", "--agents", "team:lead")
+    assert team.json("why", "s")["status"] == "idle"
+
+
+def test_who_decides_for_a_child_is_told_to_resume_its_caller_which_does_everything(team: Program) -> None:
+    told = _approved(team)
+    assert "`perdure resume s --agents YOUR_MODULE:…` (the agent is called 'lead')" in told
+    assert "the lead is done" in team("resume", "s", "--agents", "team:lead") + team.errors
+    assert [team.json("why", name)["status"] for name in ("s", "s.t2.0.1")] == ["idle", "idle"]
