@@ -14,6 +14,7 @@ from .usage import Totals
 
 __all__ = [
     "KINDS",
+    "URGENT",
     "WAITING",
     "AddNote",
     "Answer",
@@ -294,6 +295,9 @@ KINDS = frozenset(_decoders)
 
 WAITING = frozenset({PostMessage.kind, Compact.kind, Resume.kind})
 """Those that wait for a turn's boundary; the others go with the next commit."""
+
+URGENT = frozenset({Interrupt.kind, Answer.kind, ReportResult.kind, ReportOutcome.kind, Withdraw.kind})
+"""Those that stop something, answer it, say what became of it, or make room: the others must not take their place in a full inbox."""
 
 
 def encode(command: Command) -> bytes:

@@ -11,12 +11,11 @@ from ..core import checkpoint as checkpoints
 from ..core import commands
 from ..core.commands import Archive, Halt, Repair, ReportResult, Revive
 from ..core.entries import Archived, Halted, Revived
-from ..core.errors import LimitExceeded, SessionBusy, StoreCorrupt
-from ..core.records import Failure
+from ..core.errors import SessionBusy
 from ..core.rules.archive import PUT_AWAY
 from ..store.base import AlreadyThere, Claim, Committed, InboxRow, Loaded
 from .batch import Batch, receipt_row
-from .control import commit_by_sender, decode_row, take_control
+from .control import commit_by_sender, take_row
 from .halting import check_not_halted
 from .ledger import Ledger
 from .names import conflict
@@ -66,10 +65,7 @@ async def _decided(runtime: Runtime, head: Loaded, command: Standing) -> tuple[B
         await ledger.load()
     for row in waiting:
         if row.kind == ReportResult.kind:
-            try:
-                await take_control(batch, ledger, waiting, decode_row(row))
-            except (LimitExceeded, StoreCorrupt) as error:
-                batch.refuse(row, Failure(code=error.code, message=str(error)))
+            await take_row(batch, ledger, waiting, row)
     for row in waiting:
         if row.submission_id not in batch.consumed:
             batch.refuse(row, PUT_AWAY)

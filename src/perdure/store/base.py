@@ -62,7 +62,7 @@ PENDING_LIMIT = 1024
 """The most submissions that may wait in one inbox."""
 
 URGENT_LIMIT = PENDING_LIMIT + 128
-"""The same with those that are urgent: however many messages wait, somebody can still stop the turn, answer it, or say what a call did."""
+"""The same with those of a kind in `commands.URGENT`: whatever waits, somebody can still stop the turn, or answer it."""
 
 SessionStatus: TypeAlias = Literal["idle", "queued", "running", "waiting", "stuck", "halted", "archived", "deleted"]
 
@@ -352,10 +352,10 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     """One submission for a session, created by ``create`` if it isn't there. The store gives the row its ``arrival``.
 
     The session's ``wake_at`` becomes at most ``not_before`` (or now), and an idle session's status ``queued``. One that is not ``urgent``
-    leaves the ``wake_at`` of a session that waits for an answer alone: it can't begin before that; one that is may wait behind a full
-    inbox, up to `URGENT_LIMIT`. ``patient``: a halted session takes it,
-    and it waits there. With ``owner``, a session of anybody else is none; with a parent in ``create``, so is one that is not
-    that parent's, and `NoSession` also means that there is no such parent.
+    leaves the ``wake_at`` of a session that waits for an answer alone: it can't begin before that. One of a kind in `commands.URGENT` may
+    wait behind a full inbox, up to `URGENT_LIMIT`. ``patient``: a halted session takes it, and it waits there. With ``owner``, a session
+    of anybody else is none; with a parent in ``create``, so is one that is not that parent's, and `NoSession` also means that there is no
+    such parent.
     """
 
     session_id: str
@@ -389,7 +389,7 @@ class Conflict(msgspec.Struct, frozen=True):
 
 
 class QueueIsFull(msgspec.Struct, frozen=True):
-    """`PENDING_LIMIT` submissions wait already, or `URGENT_LIMIT` for one that is urgent; nothing was written."""
+    """`PENDING_LIMIT` submissions wait already, or `URGENT_LIMIT` for one of a kind in `commands.URGENT`; nothing was written."""
 
     pending: int
 

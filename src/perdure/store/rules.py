@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from ..core import canonical
+from ..core.commands import URGENT
 from ..core.errors import ContentElsewhere, UsageError
 from ..core.journal import Sealed
 from .base import (
@@ -224,7 +225,7 @@ def arrival(send: Send, inbox_head: int) -> InboxRow:
 
 def most_waiting(send: Send) -> int:
     """How many submissions that wait leave no room for this one."""
-    return URGENT_LIMIT if send.urgent else PENDING_LIMIT
+    return URGENT_LIMIT if send.kind in URGENT else PENDING_LIMIT
 
 
 def woken(row: SessionRow, send: Send, now: int) -> int | None:

@@ -471,3 +471,33 @@ async def test_a_command_that_comes_right_after_its_holder_let_go_is_applied_by_
         kinds = [entry.kind for entry in await holder.sessions.entries("s")]
         assert kinds[-2:] == ["turn_completed", "note_added"]
         assert await problems_in(holder.store) == []
+
+
+async def test_notes_without_end_keep_nobody_from_stopping_what_runs(clock: VirtualClock) -> None:
+    shared = MemoryStore(clock.now)
+    begun, look = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def work() -> str:
+        """Work on and on."""
+        begun.set()
+        await asyncio.Event().wait()
+        return "worked"
+
+    async def busy(call: Call, when: str) -> None:
+        if (call.kind, when) == ("inbox", "before") and begun.is_set():
+            await look.wait()
+
+    async with (
+        Runtime(FaultStore(shared.peer(), gate=busy, clock=clock), clock=clock) as holder,
+        Runtime(shared.peer(), clock=clock) as sender,
+    ):
+        running = asyncio.create_task(holder.run(Agent("a", model=calling("work", {}), tools=[work]), "go", session="s"))
+        await begun.wait()
+        for number in range(1024):
+            await sender.sessions.note("s", f"note {number}")
+        with pytest.raises(perdure.QueueFull):
+            await sender.sessions.note("s", "one more")
+        await sender.sessions.interrupt("s", reason="enough")
+        look.set()
+        assert (await running).reason == "enough"

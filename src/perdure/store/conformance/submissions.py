@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ...core.commands import KINDS, URGENT
 from ...core.errors import UsageError
 from ..base import (
     PENDING_LIMIT,
@@ -92,6 +93,8 @@ class Submissions:
             def message(name: str) -> Send:
                 return msgspec.structs.replace(submission(name=name), urgent=False)
 
+            pressing = [submission(name=f"u{index}", kind=kind) for index, kind in enumerate(sorted(URGENT))]
+            pressing += [submission(name=f"v{index}", kind="interrupt") for index in range(URGENT_LIMIT - PENDING_LIMIT - len(pressing))]
             await asyncio.gather(*(store.send(message(f"x{index}")) for index in range(PENDING_LIMIT - 1)))
             before = await everything(store)
             assert await store.send(message("late")) == QueueIsFull(PENDING_LIMIT)
@@ -103,9 +106,10 @@ class Submissions:
             assert isinstance(await store.send(message("late")), Sent)
             assert await store.send(message("later")) == QueueIsFull(PENDING_LIMIT)
             # Who wants it to stop, or answers it, has room of their own, and not without end.
-            urgent = [await store.send(submission(name=f"u{index}")) for index in range(URGENT_LIMIT - PENDING_LIMIT)]
-            assert all(isinstance(answer, Sent) for answer in urgent)
-            assert await store.send(submission(name="more")) == QueueIsFull(URGENT_LIMIT)
+            for kind in sorted(KINDS - URGENT):
+                assert await store.send(submission(name=kind, kind=kind)) == QueueIsFull(PENDING_LIMIT)
+            assert all([isinstance(await store.send(send), Sent) for send in pressing])
+            assert await store.send(submission(name="more", kind="interrupt")) == QueueIsFull(URGENT_LIMIT)
             assert await store.send(message("later")) == QueueIsFull(URGENT_LIMIT)
 
     async def test_a_submission_wakes_its_session(self, place: Place) -> None:

@@ -333,6 +333,7 @@ DECLARE
     changed bigint;
     pending_limit CONSTANT bigint := 1024;
     urgent_limit CONSTANT bigint := 1152;
+    urgent_kinds CONSTANT text[] := ARRAY['answer', 'interrupt', 'outcome', 'result', 'withdraw'];
 BEGIN
     r := m.submission;
     a.created := false;
@@ -389,7 +390,7 @@ BEGIN
         RETURN a;
     END IF;
     SELECT count(*) INTO a.pending FROM perdure.inbox AS i WHERE i.root = s.root AND i.no = s.no AND i.consumed_seq IS NULL;
-    IF a.pending >= (CASE WHEN m.urgent THEN urgent_limit ELSE pending_limit END) THEN
+    IF a.pending >= (CASE WHEN r.kind = ANY (urgent_kinds) THEN urgent_limit ELSE pending_limit END) THEN
         a.code := 'full';
         RETURN a;
     END IF;
