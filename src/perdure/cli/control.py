@@ -46,7 +46,7 @@ async def _route(arguments: argparse.Namespace) -> int:
             runtime,
             arguments,
             sent,
-            f"the next turn asks for the model {arguments.route}; whether its agent has that shows when it runs",
+            f"the next turn asks for the route {arguments.route}; whether its agent's Router has that shows when it runs",
             route=arguments.route,
         )
     return OK

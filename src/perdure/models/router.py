@@ -57,6 +57,11 @@ class Router:
         return not name or not self._chooses or name in self
 
     @property
+    def chooses(self) -> bool:
+        """Whether there are routes to choose between."""
+        return self._chooses
+
+    @property
     def default(self) -> str:
         """The route of a new session."""
         return next(iter(self._routes))

@@ -94,7 +94,7 @@ class Calling(Door):
         # Refused before anything here is taken up for it.
         await self._head(session_id)
         try:
-            result = await self._runtime.finish(session_id, agent, send)
+            result = await self._runtime.finish(session_id, agent, send, command.submission)
         except SubmissionRejected as refusal:
             if refusal.facts.get("reason") == SessionBusy.code:
                 raise SessionBusy(refusal.message, hint="wait for the turn's end, and call again under another submission") from None

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 from ..agent import Agent
 from ..agent.agent import check_agent
 from ..core.checkpoint import decode as decode_checkpoint
-from ..core.errors import CapacityExceeded, Fenced, PerdureError, SessionBusy, StoreCorrupt, UnknownAgent
-from ..store.base import Catalogue, InboxMoved, Store
+from ..core.commands import SelectRoute
+from ..core.errors import CapacityExceeded, Fenced, MissingRoute, PerdureError, SessionBusy, StoreCorrupt, UnknownAgent, UnknownRoute
+from ..store.base import Catalogue, InboxMoved, Loaded, Store
 from .batch import TRIES, parked
 from .clock import first_of
 from .driver import Driver
 from .perform import LONGEST_SECONDS
+from .redefining import check_routes
 from .runners import Heartbeat
 
 if TYPE_CHECKING:
@@ -70,9 +72,11 @@ class Engagements:
         force: bool = False,
         route: str | None = None,
         team: Mapping[str, Agent] | None = None,
+        sending: str = "",
     ) -> Driver:
         """Work on a session until `disengage`. ``route`` replaces the saved one when the session is taken up; ``team`` are the agents
-        that names mean, by default those that the agent itself can reach.
+        that names mean, by default those that the agent itself can reach. ``sending`` is the submission that it is engaged for, which is
+        refused with `UnknownRoute` or `MissingRoute` where the session couldn't go on with it.
 
         Raises `UnknownAgent` if it is another agent's, `NewerRules`, `CapacityExceeded`, `SessionBusy` if it is worked on here under
         another definition of its agent, and `MissingExtra` or `MissingKey` for a model that can't be used from here. Nothing is sent then.
@@ -82,9 +86,11 @@ class Engagements:
         check_agent(agent)
         self._runtime.models.check_prices(agent.limits, agent.session_limits)
         self._runtime.models.router(agent).check()
-        await self._check_belongs(session_id, agent, team or {})
+        head = await self._check_belongs(session_id, agent, team or {})
         if route is not None:
             self._runtime.models.router(agent).model(route)
+        elif sending and head is not None:
+            await self._check_routes(head, agent, sending)
         await self.heartbeat.register(agent.name)
         self._check_capacity(session_id)
         self._runtime.news.listen()
@@ -112,8 +118,33 @@ class Engagements:
             driver.give_route(route)
         return driver
 
-    async def _check_belongs(self, session_id: str, agent: Agent, team: Mapping[str, Agent]) -> None:
-        """Raises `UnknownAgent` where the session is another agent's, whose turns and calls are not for this one, and `NewerRules`."""
+    async def check_routes(self, session_id: str, agent: Agent, sending: str) -> None:
+        """Raises `UnknownRoute` where a session that is engaged couldn't go on with a submission that is about to be sent."""
+        driver, memory = self.drivers.get(session_id), agent.session_memory
+        chooses = self._runtime.models.router(agent).chooses or (memory is not None and memory.route is not None)
+        if chooses and not (driver is not None and driver.held) and (head := await self._runtime.store.load(session_id)) is not None:
+            await self._check_routes(head, agent, sending)
+
+    async def _check_routes(self, head: Loaded, agent: Agent, sending: str) -> None:
+        """What is sent already, what another process does, and where another route is about to be selected, nothing is refused."""
+        if (head.row.holder is not None and head.holder_alive) or head.row.status in ("archived", "halted"):
+            return
+        with suppress(StoreCorrupt):
+            checkpoint = decode_checkpoint(head.row.checkpoint)
+            if checkpoint.agent not in ("", agent.name):
+                # It was handed over, and goes on with what that agent has.
+                return
+            try:
+                check_routes(checkpoint, agent, self._runtime.models.router(agent))
+            except (MissingRoute, UnknownRoute):
+                store, no = self._runtime.store, head.row.no
+                selected = any(row.kind == SelectRoute.kind for row in await store.inbox(no))
+                if not selected and await store.submission(no, sending) is None:
+                    raise
+
+    async def _check_belongs(self, session_id: str, agent: Agent, team: Mapping[str, Agent]) -> Loaded | None:
+        """What is stored. Raises `UnknownAgent` where the session is another agent's, whose turns and calls are not for this one, and
+        `NewerRules`."""
         head = await self._runtime.store.load(session_id)
         if head is not None and not agent.takes(head.row.agent) and head.row.agent not in team:
             raise UnknownAgent(
@@ -124,6 +155,7 @@ class Engagements:
             # What can't be read otherwise halts the session, and that is for whoever takes it up.
             with suppress(StoreCorrupt):
                 decode_checkpoint(head.row.checkpoint)
+        return head
 
     def disengage(self, driver: Driver) -> None:
         """Nobody waits here any more. What runs goes on; a driver with nothing left to do ends."""

@@ -20,7 +20,7 @@ from .context import stored_content
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-__all__ = ["Change", "Deploy", "Keyless", "WouldRefuse", "change", "check_deploy", "check_route"]
+__all__ = ["Change", "Deploy", "Keyless", "WouldRefuse", "change", "check_deploy", "check_routes"]
 
 UNFINISHED = ("queued", "running", "waiting", "stuck")
 
@@ -89,6 +89,13 @@ def check_route(checkpoint: checkpoints.Checkpoint, router: Router) -> str:
     if not checkpoint.route and (checkpoint.turns or checkpoint.turn is not None):
         raise MissingRoute("saved session has no model route", hint="give route=, or select one with sessions.select_route(…)")
     return (checkpoint.turn.fallback if checkpoint.turn is not None else "") or router.saved(checkpoint.route)
+
+
+def check_routes(checkpoint: checkpoints.Checkpoint, agent: Agent, router: Router) -> None:
+    """That every model which the session's next calls ask for is known here. Raises `MissingRoute`, or `UnknownRoute`."""
+    router.model(check_route(checkpoint, router))
+    if agent.session_memory is not None and agent.session_memory.route is not None:
+        router.model(agent.session_memory.route)
 
 
 async def check_deploy(runtime: Runtime, agents: Iterable[Agent], *, others: bool = True) -> Deploy:

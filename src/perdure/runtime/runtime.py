@@ -256,7 +256,7 @@ class Runtime:
             about: dict[str, Any] = {"identity": identity, "labels": labels, "metadata": metadata, "limits": limits}
             return sessions.send(session_id, content, submission=submission, agent=agent.name, **about)
 
-        return await self.finish(session_id, agent, send, route=route)
+        return await self.finish(session_id, agent, send, submission, route=route)
 
     async def resume(
         self,
@@ -281,12 +281,14 @@ class Runtime:
         def send() -> Awaitable[Submission]:
             return sessions.resume(session_id, limits, submission=submission, actor=actor)
 
-        return await self.finish(session_id, agent, send)
+        return await self.finish(session_id, agent, send, submission)
 
-    async def finish(self, session_id: str, agent: Agent, send: Callable[[], Awaitable[Submission]], *, route: str | None = None) -> Result:
-        """Send something that begins a turn, work on it, and wait for its end; see `run`. ``send`` may be called again."""
+    async def finish(
+        self, session_id: str, agent: Agent, send: Callable[[], Awaitable[Submission]], submission: str, *, route: str | None = None
+    ) -> Result:
+        """Send a submission that begins a turn, work on it, and wait for its end; see `run`. ``send`` may be called again."""
         while True:
-            driver = await self.work.engage(session_id, agent, route=route)
+            driver = await self.work.engage(session_id, agent, route=route, sending=submission)
             try:
                 sent = await send()
                 return typed(await self._result_of(driver, sent.id, sent.duplicate), agent)

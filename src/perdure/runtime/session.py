@@ -144,9 +144,14 @@ class Session:
         notes: Iterable[str] = (),
         limits: Limits | None = None,
     ) -> Submission:
-        """Send a message; see `Sessions.send`. Without ``deliver`` and ``turn`` it goes the way that the handle was opened with."""
+        """Send a message; see `Sessions.send`. Without ``deliver`` and ``turn`` it goes the way that the handle was opened with.
+
+        Raises `UnknownRoute` too, and nothing is sent, where the handle's agent doesn't have the route that the session goes on with.
+        """
         if deliver is None and not turn:
             deliver = self._deliver
+        if self._driver is not None and self._agent is not None and self._route is None:
+            await self._runtime.work.check_routes(self.id, self._agent, submission or "")
         # It was said when the handle was opened; what was described since then stays.
         metadata, self._metadata = self._metadata if self._opened.created else None, None
         return await self._sessions.send(

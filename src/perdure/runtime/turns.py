@@ -55,7 +55,7 @@ from .known import Known
 from .output import Outputs, Wrong
 from .perform import Performer, keep_parts
 from .prepare import Preparation, Prepared, content
-from .redefining import change, check_route
+from .redefining import change, check_routes
 from .remembering import Remembering
 from .steps import Steps
 from .work import Work
@@ -594,9 +594,7 @@ class Turns:
         checkpoint = self._known.checkpoint
         if self.given_route is not None or any(row.kind == SelectRoute.kind for row in self._known.rows):
             return
-        self._router.model(check_route(checkpoint, self._router))
-        if self._agent.session_memory is not None and self._agent.session_memory.route is not None:
-            self._router.model(self._agent.session_memory.route)
+        check_routes(checkpoint, self._agent, self._router)
 
     # ------------------------------------------------------------------------------------------------------------------ the next model call
 

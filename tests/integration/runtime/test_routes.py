@@ -171,10 +171,28 @@ async def test_an_unknown_saved_route_is_refused_with_nothing_touched_until_anot
     before = await runtime.sessions.entries("s")
     with pytest.raises(perdure.UnknownRoute):
         await runtime.run(agent, "two", session="s", submission="m2")
+    async with runtime.session("s", agent) as session:
+        with pytest.raises(perdure.UnknownRoute):
+            await session.send("two")
+    with pytest.raises(perdure.UnknownRoute):
+        await runtime.sessions.call_tool("s", agent, "read_result")
     assert await runtime.sessions.entries("s") == before
+    head = await runtime.store.load("s")
+    assert head is not None
+    assert await runtime.store.inbox(head.row.no) == []
+    assert (await runtime.sessions.info("s")).status == "idle"
     await runtime.sessions.select_route("s", "b")
-    result = await runtime.run(agent, "two", session="s", submission="m2")
+    result = await runtime.run(agent, "two", session="s")
     assert result.output == "b says 7"
+
+
+async def test_what_ended_is_still_told_when_the_saved_route_is_unknown(runtime: Runtime) -> None:
+    _, _, _, agent = trio()
+    first = await runtime.run(agent, "one", session="s", submission="m1")
+    await runtime.sessions.select_route("s", "nowhere")
+    assert await runtime.run(agent, "one", session="s", submission="m1") == first
+    async with runtime.session("s", agent) as session:
+        assert (await session.send("one", submission="m1")).duplicate
 
 
 @pytest.mark.spec("S2-168")
