@@ -482,6 +482,33 @@ async def test_a_statement_that_takes_too_long_is_cancelled_on_the_server_too(po
         assert await store.commit(step(no)) == Committed(2, 0, 1)
 
 
+async def test_a_large_session_is_deleted_however_long_that_takes_and_a_lock_on_it_is_waited_for_as_by_any_write(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema, timeout=0.3, patience=0.1) as store:
+        no = await create(store)
+        postgres.execute(trigger(schema, "journal", "PERFORM pg_sleep(0.8); RETURN OLD;", "BEFORE DELETE"))
+        with psycopg.connect(postgres.url) as holder:
+            holder.execute(f'SELECT FROM "{schema}".sessions WHERE no = {no} FOR UPDATE'.encode())
+            with pytest.raises(StoreBroken, match="too long") as told:
+                await store.delete(no)
+            assert "can't be reached" not in told.value.message
+        await store.delete(no)
+        assert await store.entries(no) == []
+
+
+async def test_a_store_is_made_however_long_that_takes_and_whoever_comes_second_waits_for_it(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = postgres.schema()
+    sql = sql_for(schema)
+    versions = tuple(each._replace(statements=each.statements + "SELECT pg_sleep(0.8);") for each in sql.versions)
+    monkeypatch.setattr("perdure.store.postgres.database.sql_for", lambda schema: sql._replace(versions=versions))
+    stores = [PostgresStore(postgres.store(schema), timeout=0.3, patience=0.1) for _ in range(2)]
+    await asyncio.gather(*(store.open() for store in stores))
+    assert stores[0].store_id == stores[1].store_id
+    await asyncio.gather(*(store.close() for store in stores))
+
+
 async def test_who_looks_for_work_reads_what_is_due_and_joins_what_is_held(postgres: Server) -> None:
     schema = postgres.schema()
     async with opened(postgres, schema):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -94,6 +95,88 @@ async def test_sql_that_does_not_end_is_ended(mine: Mine, monkeypatch: pytest.Mo
     assert theirs() == []
     monkeypatch.undo()
     assert await store.commit(within(step(no), put(2))) == Committed(2, 0, 1)
+
+
+def rows() -> Iterator[tuple[int]]:
+    while True:
+        yield (1,)
+
+
+def executed_many(connection: psycopg.Connection[Any]) -> None:
+    connection.cursor().executemany("INSERT INTO theirs VALUES (%s)", rows())
+
+
+def executed_many_times(connection: psycopg.Connection[Any]) -> None:
+    while True:
+        connection.cursor().executemany("INSERT INTO theirs VALUES (%s)", [(1,)])
+
+
+def streamed(connection: psycopg.Connection[Any]) -> None:
+    while True:
+        assert [*connection.cursor().stream("SELECT 1")] == [(1,)]
+
+
+def copied(connection: psycopg.Connection[Any]) -> None:
+    while True:
+        with connection.cursor().copy("COPY theirs FROM STDIN") as copy:
+            copy.write_row((1,))
+
+
+def named(connection: psycopg.Connection[Any]) -> None:
+    while True:
+        with connection.cursor("mine") as cursor:
+            cursor.execute("SELECT 1")
+
+
+def fetched(connection: psycopg.Connection[Any]) -> None:
+    with connection.cursor("mine") as cursor:
+        cursor.itersize = 1
+        for _ in cursor.execute("SELECT generate_series(1, 1000000000)"):
+            pass
+
+
+@pytest.mark.parametrize("endless", [executed_many, executed_many_times, streamed, copied, named, fetched])
+async def test_no_kind_of_cursor_begins_a_statement_when_the_time_is_over(
+    mine: Mine, monkeypatch: pytest.MonkeyPatch, endless: Callable[[psycopg.Connection[Any]], None]
+) -> None:
+    store, theirs = mine
+    no = await create(store)
+    monkeypatch.setattr(within_module, "SECONDS", 0.2)
+
+    def bounded(connection: psycopg.Connection[Any]) -> None:
+        given_up = threading.Timer(5.0, connection.cancel)
+        given_up.start()
+        try:
+            endless(connection)
+        finally:
+            given_up.cancel()
+
+    began = time.monotonic()
+    with pytest.raises(TransactionLost, match="longer than"):
+        await store.commit(within(step(no), bounded))
+    assert time.monotonic() - began < 5
+    assert theirs() == []
+    monkeypatch.undo()
+    assert await store.commit(within(step(no), put(2))) == Committed(2, 0, 1)
+
+
+async def test_what_was_put_off_to_the_end_has_no_more_time_than_the_rest(mine: Mine, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, theirs = mine
+    no = await create(store)
+    with psycopg.connect(store.address.conninfo, autocommit=True) as connection:
+        connection.execute(
+            f"""SET search_path TO "{store.address.schema}";
+                CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(NEW.x); RETURN NULL; END';
+                CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON theirs DEFERRABLE INITIALLY DEFERRED
+                FOR EACH ROW EXECUTE FUNCTION slow()""".encode()
+        )
+    monkeypatch.setattr(within_module, "SECONDS", 0.2)
+    for more in ((), ("SET statement_timeout = 0",)):
+        with pytest.raises(TransactionLost, match="longer than"):
+            await asyncio.wait_for(store.commit(within(step(no), put(60, *more))), 20)
+    assert theirs() == []
+    monkeypatch.undo()
+    assert await store.commit(within(step(no), put(0))) == Committed(2, 0, 1)
 
 
 def gone(store: PostgresStore) -> bool:

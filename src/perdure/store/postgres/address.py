@@ -10,8 +10,14 @@ from .sql import SCHEMA
 
 __all__ = ["Address", "parse"]
 
-DEFAULTS = {"connect_timeout": "10", "application_name": "perdure"}
-"""What an address that says nothing else gets (libpq's names)."""
+DEFAULTS = {
+    "connect_timeout": "10",
+    "application_name": "perdure",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+}
+"""What an address that says nothing else gets (libpq's names). A host that is gone is noticed in a minute, not after `LONG`."""
 
 SCHEMA_LIMIT = 40
 """The longest name of a schema (bytes)."""

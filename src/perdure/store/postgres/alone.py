@@ -38,7 +38,7 @@ from ..base import (
 from ..pools import Draw, PoolShort, changed, drawn, released
 from . import reads, shapes
 from .answers import Answer, committed
-from .database import Database
+from .database import LONG, Database
 from .line import Line, Lost
 from .wire import INT8S, TEXTS
 from .within import run_within
@@ -332,7 +332,9 @@ def forget(line: Line, consumer: str) -> None:
 def delete(line: Line, no: int, keep: int, receipts: Sequence[int], erased: Sequence[str]) -> bool:
     line.run("begin")
     try:
-        there = bool(line.run("bury", no, keep, INT8S.encode(receipts), TEXTS.encode(erased))[0][0])
+        # Whoever holds it is waited for as by any other write; the work itself takes as long as the session is large.
+        line.run("bury_lock", no)
+        there = bool(line.run("bury", no, keep, INT8S.encode(receipts), TEXTS.encode(erased), timeout=LONG)[0][0])
         _settle(line, no, (), releases=True)
         line.run("commit")
         return there

@@ -10,16 +10,20 @@ from typing import TypeVar
 
 from ...core.errors import FormatUnknown, StoreBroken, StoreCorrupt, StoreError, StoreReadOnly, UsageError
 from .address import Address
-from .line import Demoted, Failed, Line, Lost, connect, translate
+from .line import Demoted, Failed, Line, Lost, Overdue, connect, translate
 from .shapes import Shapes
 from .sql import FORMAT, Sql, sql_for
 
-__all__ = ["Database", "unknown"]
+__all__ = ["LONG", "Database", "unknown"]
 
 T = TypeVar("T")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 """How long to wait before connecting again, at first and at most (seconds)."""
+
+LONG = 3600.0
+"""How long what has much to do may take: making a store, renewing one, waiting for whoever does that, and destroying a whole session
+(seconds). Cancelled after less, it would begin anew each time, and never end."""
 
 
 class Database:
@@ -85,7 +89,14 @@ class Database:
     def unreachable(self, error: Lost, what: str) -> StoreError:
         if isinstance(error, Demoted):
             return StoreReadOnly(f"{what}: {self.address.shown} takes no writes: {error}", hint="connect to the primary")
+        if isinstance(error, Overdue):
+            hint = "somebody holds a lock, or the database is overloaded; it is safe to try again"
+            return StoreBroken(f"{what}: {self.address.shown}: {error}", hint=hint)
         return StoreBroken(f"{what}: {self.address.shown} can't be reached: {error}", hint="it is safe to try again once it can")
+
+    def statements(self, name: str) -> str:
+        """The statements of a name that has several, none with parameters."""
+        return self._sql.queries[name].decode()
 
     # -------------------------------------------------------------------------------------------------------------- opening
 
@@ -172,7 +183,7 @@ class Database:
         schema = self.address.schema
         line.run("begin")
         try:
-            line.run("maker", schema)
+            line.run("maker", schema, timeout=LONG)
             found = self._found(line)
             if found and "meta" not in found:
                 return
@@ -182,7 +193,7 @@ class Database:
                 line.run("schema_make")
             for version in self._sql.versions:
                 if version.number > stands:
-                    line.script(version.statements)
+                    line.script(version.statements, timeout=LONG)
             if not found:
                 for key, value in (("store_id", secrets.token_hex(16).encode()), ("secret", secrets.token_bytes(32))):
                     line.run("meta_put", key, value)

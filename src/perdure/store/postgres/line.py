@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg.pq.abc import PGconn
 
-__all__ = ["Demoted", "Failed", "Line", "Lost", "connect", "translate"]
+__all__ = ["Demoted", "Failed", "Line", "Lost", "Overdue", "connect", "translate"]
 
 CANCEL_PATIENCE = 1.0
 """How long a statement that was asked to stop may take for it (seconds)."""
@@ -38,6 +38,10 @@ _ACTIVE = 1
 
 class Lost(Exception):
     """The connection ended, or could not be had. What was under way may be stored or not."""
+
+
+class Overdue(Lost):
+    """A statement took longer than it may, and was cancelled."""
 
 
 class Demoted(Lost):
@@ -94,13 +98,9 @@ class Line:
         parameters = [bind(value) for value in values]
         return self._result(lambda: self._pg.send_query_params(self._queries[name], parameters, None, [1] * len(parameters), 1), timeout)
 
-    def many(self, name: str) -> None:
-        """The statements of a name that has several, none with parameters."""
-        self.script(self._queries[name].decode())
-
-    def script(self, text: str) -> None:
-        """Many statements without parameters, in one transaction."""
-        self._result(lambda: self._pg.send_query(text.encode()), None)
+    def script(self, text: str, *, timeout: float) -> None:
+        """Many statements without parameters, in one transaction, and in so many seconds together. Raises as `run` does."""
+        self._result(lambda: self._pg.send_query(text.encode()), timeout)
 
     def notices(self) -> list[str]:
         """What others announced since, without waiting. Raises `Lost`."""
@@ -135,7 +135,7 @@ class Line:
             while (unsent := pg.flush()) or pg.is_busy():
                 if not self._ready(end, writing=bool(unsent)):
                     self._stop()
-                    raise Lost("the statement took too long, and was cancelled")
+                    raise Overdue("a statement took too long, and was cancelled")
                 pg.consume_input()
             result = pg.get_result()
             if result is None:

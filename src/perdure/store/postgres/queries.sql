@@ -123,6 +123,10 @@ DELETE FROM perdure.cursors WHERE consumer = $1::text;
 -- Whether nothing of a consumer is left.
 SELECT NOT EXISTS (SELECT FROM perdure.cursors WHERE consumer = $1::text);
 
+-- name: bury_lock
+-- What it would wait for.
+SELECT FROM perdure.sessions WHERE no = $1::bigint FOR NO KEY UPDATE;
+
 -- name: bury
 -- Destroy a session's content.
 SELECT perdure.bury($1::bigint, $2::bigint, $3::bigint[], $4::text[]);

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ...core.errors import TransactionLost
 from .database import Database
-from .line import Failed, Line, Lost
+from .line import Failed, Line, Lost, Overdue
 from .wire import TEXTS
 
 __all__ = ["SECONDS", "run_within"]
@@ -56,7 +56,9 @@ def run_within(line: Line, database: Database, function: Callable[[Any], T]) -> 
         raise
     except Lost as error:
         # The server ends a transaction that does nothing for too long.
-        raise (_too_long() if late else Lost(f"the connection was lost while a function used it: {failure or error}")) from error
+        if late or isinstance(error, Overdue):
+            raise _too_long() from error
+        raise Lost(f"the connection was lost while a function used it: {failure or error}") from error
     return result
 
 
@@ -64,9 +66,10 @@ def _keep(line: Line, database: Database, before: tuple[Any, ...]) -> None:
     """What was written is part of the transaction."""
     _still_open(line, None)
     try:
-        line.many("within_over")
+        line.script(database.statements("within_over"), timeout=SECONDS)
     except Failed as error:
-        _undo(line, before, _as_psycopg(error))
+        failure = _as_psycopg(error)
+        _undo(line, before, _ended_for_time(failure) or failure)
     after = _traces(line, database)
     if after[0] != before[0]:
         raise _ended()
@@ -112,21 +115,21 @@ def _traces(line: Line, database: Database, *, limited: bool = False) -> tuple[A
 @contextmanager
 def _watched(line: Line, end: float) -> Iterator[None]:
     """Every statement is begun in time, and the connection is what it was afterwards."""
-    import psycopg
+    # Whoever has no PostgreSQL has no psycopg.
+    from .watched import NamedCursor, PlainCursor, watched
 
-    class Cursor(psycopg.Cursor[Any]):
-        def execute(self, *arguments: Any, **options: Any) -> Any:
-            if time.monotonic() > end:
-                raise _too_long()
-            return super().execute(*arguments, **options)
+    def in_time() -> None:
+        if time.monotonic() > end:
+            raise _too_long()
 
     connection = line.psycopg
-    kept = connection.cursor_factory, connection.row_factory
-    connection.cursor_factory = Cursor
+    kept = connection.cursor_factory, connection.server_cursor_factory, connection.row_factory
+    connection.cursor_factory = watched(PlainCursor, in_time)
+    connection.server_cursor_factory = watched(NamedCursor, in_time)
     try:
         yield
     finally:
-        connection.cursor_factory, connection.row_factory = kept
+        connection.cursor_factory, connection.server_cursor_factory, connection.row_factory = kept
 
 
 def _ended_for_time(failure: BaseException | None) -> BaseException | None:

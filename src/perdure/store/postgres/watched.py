@@ -1,0 +1,57 @@
+"""Cursors that ask, before each statement that they begin, whether they still may."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import psycopg
+
+__all__ = ["NamedCursor", "PlainCursor", "watched"]
+
+C = TypeVar("C", bound="PlainCursor")
+
+
+class PlainCursor(psycopg.Cursor[Any]):
+    """``may_begin`` raises if nothing may begin any more."""
+
+    may_begin: Callable[[], None]
+
+    def execute(self, *arguments: Any, **options: Any) -> Any:
+        self.may_begin()
+        return super().execute(*arguments, **options)
+
+    def executemany(self, query: Any, params_seq: Iterable[Any], **options: Any) -> None:
+        super().executemany(query, self._in_time(params_seq), **options)
+
+    def stream(self, *arguments: Any, **options: Any) -> Any:
+        self.may_begin()
+        return super().stream(*arguments, **options)
+
+    def copy(self, *arguments: Any, **options: Any) -> Any:
+        self.may_begin()
+        return super().copy(*arguments, **options)
+
+    def _in_time(self, parameters: Iterable[Any]) -> Iterator[Any]:
+        for each in parameters:
+            self.may_begin()
+            yield each
+
+
+class NamedCursor(PlainCursor, psycopg.ServerCursor[Any]):
+    """Each fetch is a statement, too."""
+
+    def _fetch_gen(self, num: int | None) -> Any:
+        self.may_begin()
+        return super()._fetch_gen(num)
+
+
+def watched(kind: type[C], may_begin: Callable[[], None]) -> Any:
+    """What stands for the class of a connection's cursors."""
+
+    def made(*arguments: Any, **options: Any) -> C:
+        cursor = kind(*arguments, **options)
+        cursor.may_begin = may_begin
+        return cursor
+
+    return made
