@@ -27,6 +27,7 @@ def phase(checkpoint: Checkpoint) -> Phase:
         return "completing"
     if turn.unplanned:
         return "tools"
+    # {"ended"} alone is the same as `reviewing`, without a second walk: this is asked many times in each step.
     called = {item.status for item in turn.tools}
     if called and ("started" in called or "unknown" in called or called == {"ended"} or startable(turn)):
         return "tools"

@@ -202,6 +202,7 @@ class Driver:
 
         A session that is found damaged is halted, and that error is a `SessionHalted` then, with what was found as its cause.
         ``errand``: take up what there is, once, and end. ``taken_up`` is set when that is held here, or was found to be nothing.
+        A look that began before a notice, or a call of `take_up`, may have missed what that is about: ``_told`` and ``_asked`` count them.
         ``ending``: nothing more is taken up, and whoever wants that waits for the end.
         """
         try:
@@ -214,7 +215,6 @@ class Driver:
                     continue
                 if state in ("parked", "elsewhere"):
                     if asked == self._asked and (told == self._told or state == "elsewhere"):
-                        # A look that began before somebody asked, or told of something, may have missed what that is about.
                         self.errand = False
                         self.taken_up.set()
                     await self.runtime.news.look_for_results(self.session_id)

@@ -38,7 +38,8 @@ class Known:
     """A session's head, what waits in its inbox, the messages that models see and the effects that it had, as far as they were read.
 
     ``unstored`` gives content that is not committed yet, beside what is in ``fresh``. `sync` lets the context see what a commit is about to
-    hold; `committed` keeps that, `forget_draft` drops it. ``looks`` counts what was begun that tells what is in the inbox.
+    hold; `committed` keeps that, `forget_draft` drops it. ``looks`` rises with each commit
+    or read of the inbox that begins, since its answer says what is in there.
     """
 
     def __init__(self, store: Store, session_id: str, *, unstored: Callable[[], Iterable[StoredBlob]]) -> None:

@@ -58,7 +58,7 @@ __all__ = ["Redaction", "Removed"]
 FOLLOWED = (OperationEnded.kind, EffectSettled.kind, NoteAdded.kind, RequestOpened.kind, RequestClosed.kind, OperationPlanned.kind)
 """The entries that can hold something of an operation's content."""
 
-_UNSEEN = (SessionCreated, SessionChanged, TurnEnded, TurnEnding, SubmissionRefused, ExtensionCommand)
+UNSEEN = (SessionCreated, SessionChanged, TurnEnded, TurnEnding, SubmissionRefused, ExtensionCommand)
 """The entries of which models see nothing."""
 
 ENDS = (*TERMINALS, TurnEnding.kind, OperationEnded.kind)
@@ -387,7 +387,7 @@ class Redaction(Transcripts):
 
 def _first_shown(head: Loaded, found: dict[int, Entry]) -> int:
     """The first entry whose content a model may have seen, so that what was written since may come of it."""
-    return min((seq for seq, entry in found.items() if not isinstance(entry, _UNSEEN)), default=head.row.version)
+    return min((seq for seq, entry in found.items() if not isinstance(entry, UNSEEN)), default=head.row.version)
 
 
 def _decoded(row: SessionRow) -> Checkpoint | None:

@@ -29,10 +29,10 @@ from .endings import (
     error_response,
     fail_turn,
     finish_batch,
-    gave_up,
     model_receipt,
     settle,
     skip_calls,
+    write_failure,
 )
 from .routes import take_over_context
 
@@ -79,7 +79,7 @@ def _end_model_attempt(draft: Draft, operation: Operation, command: AttemptEnded
         if draft.turn.unplanned and (why := NOT_MADE.get(command.finish)) is not None:
             drop_calls(draft, command.at, why.message, why)
             finish_batch(draft, command.at)
-    elif gave_up(draft, command, ended, _retry_at(operation, command)):
+    elif write_failure(draft, command, ended, _retry_at(operation, command)):
         end_turn(draft, TurnFailed, command.at, failure=command.failure or Failure(code="model"))
 
 

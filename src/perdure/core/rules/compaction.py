@@ -11,7 +11,7 @@ from ..entries import PrefixChanged, TurnCompleted, TurnFailed
 from ..messages import said_digest
 from ..records import Failure, Plan
 from ..reports import AttemptEnded, CompactionAccepted, CompactionPrepared, EndEarly
-from .endings import NOT_MADE, end_turn, gave_up, model_receipt
+from .endings import NOT_MADE, end_turn, model_receipt, write_failure
 from .turns import ask_model
 
 NO_NOTES = Failure(
@@ -36,7 +36,7 @@ def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry
     elif command.status == "succeeded":
         draft.write(replace(ended, status="failed", parts=(), group="", failure=NO_NOTES), command.at)
         end_turn(draft, TurnFailed, command.at, failure=NO_NOTES, reason=NO_NOTES.message)
-    elif gave_up(draft, command, ended, retry_at):
+    elif write_failure(draft, command, ended, retry_at):
         why = command.failure or Failure(code="model")
         end_turn(draft, TurnFailed, command.at, failure=why, reason=f"no notes could be written: {why.message}")
 

@@ -118,8 +118,8 @@ def model_receipt(command: AttemptEnded) -> OperationEnded:
     )
 
 
-def gave_up(draft: Draft, command: AttemptEnded, ended: OperationEnded, retry_at: int | None) -> bool:
-    """Write the receipt of a model's attempt that brought no answer. True: it failed, and nothing else is tried."""
+def write_failure(draft: Draft, command: AttemptEnded, ended: OperationEnded, retry_at: int | None) -> bool:
+    """Write the receipt of a model's attempt that brought no answer. Returns whether it failed for good: nothing else is tried."""
     if command.status != "failed":
         ended, last = replace(ended, final=command.final), False
     elif retry_at is not None:

@@ -12,7 +12,7 @@ from ..memory import MEMORY, STATE, MemoryState, learn
 from ..messages import said_digest
 from ..records import Failure, Plan
 from ..reports import AttemptEnded, MemoryPrepared
-from .endings import gave_up, model_receipt
+from .endings import model_receipt, write_failure
 from .turns import ask_model
 
 INVALID = "session_memory_output_invalid"
@@ -43,7 +43,7 @@ def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry
         else:
             draft.write(replace(ended, digest=said_digest("assistant", command.parts)), command.at)
         _keep(draft, learned.state, command.at)
-    elif gave_up(draft, command, ended, retry_at):
+    elif write_failure(draft, command, ended, retry_at):
         # Nothing is covered; once the context has grown again, the next extraction looks through the same messages too.
         state = before.state
         _keep(draft, replace(state, tokens=plan.tokens, extractions=state.extractions + 1), command.at)

@@ -10,7 +10,7 @@ from ..entries import TurnFailed
 from ..messages import Part, RedactedPart, StoredPart, ToolCall, said_digest
 from ..records import Failure, Plan
 from ..reports import AttemptEnded, OutputAccepted, OutputRefused, RepairPrepared
-from .endings import end_turn, gave_up, model_receipt, tell_answer
+from .endings import end_turn, model_receipt, tell_answer, write_failure
 from .routes import take_over_context
 from .turns import ask_model
 
@@ -46,7 +46,7 @@ def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry
     if command.status == "succeeded":
         take_over_context(draft, command)
         draft.write(replace(ended, digest=said_digest("assistant", parts)), command.at)
-    elif gave_up(draft, command, ended, retry_at):
+    elif write_failure(draft, command, ended, retry_at):
         why = command.failure or Failure(code="model")
         end_turn(draft, TurnFailed, command.at, failure=why, reason=f"the answer could not be corrected: {why.message}")
 
