@@ -6,10 +6,12 @@ import argparse
 import asyncio
 from typing import Any
 
+from ..agent import Agent
 from ..core.errors import UsageError
 from ..core.records import ALL_TOOLS, Identity, ToolPolicy
 from ..runtime.infos import SessionInfo
 from .decide import json_object
+from .declared import all_agents, check_policy
 from .exits import OK
 from .opening import opened
 from .screen import Screen
@@ -79,9 +81,7 @@ def _facts(info: SessionInfo) -> list[tuple[str, str]]:
     facts += [("agent", info.agent), ("route", info.route or ""), ("parent", info.parent or "")]
     facts += [(f"label {name}", label) for name, label in info.labels.items()]
     facts += [(f"metadata {name}", value(item, 2000)) for name, item in (info.metadata or {}).items()]
-    if tools.only is not None:
-        facts.append(("only the tools", ", ".join(tools.only)))
-    facts += [("never the tools", ", ".join(tools.never)), ("asks before", ", ".join(tools.ask))]
+    facts += _policy(tools)
     return [(name, shown) for name, shown in facts if shown]
 
 
@@ -90,12 +90,30 @@ def restrict(arguments: argparse.Namespace) -> int:
     tools = tools_of(arguments)
     if tools is None:
         raise UsageError("no tool is named", hint="--only, --never and --ask name tools; --all-tools lets it use all of them again")
-    return asyncio.run(_restrict(arguments, tools))
+    return asyncio.run(_restrict(arguments, tools, all_agents(arguments.agents)))
 
 
-async def _restrict(arguments: argparse.Namespace, tools: ToolPolicy) -> int:
+async def _restrict(arguments: argparse.Namespace, tools: ToolPolicy, agents: list[Agent]) -> int:
     async with opened(arguments) as runtime:
+        before = (await runtime.sessions.info(arguments.session)).tools or ALL_TOOLS
+        await check_policy(runtime, arguments.session, tools, agents)
         sent = await runtime.sessions.restrict(arguments.session, tools, submission=arguments.submission, actor=arguments.actor)
         said = "restricted; models are told with their next request" if tools != ALL_TOOLS else "it may use every tool of its agent"
-        await confirm(runtime, arguments, sent, said, tools=plain(tools))
+        await confirm(runtime, arguments, sent, said, tools=plain(tools), replaced=plain(before))
+    if not arguments.json:
+        _told(Screen(), tools, before)
     return OK
+
+
+def _told(screen: Screen, tools: ToolPolicy, before: ToolPolicy) -> None:
+    """What holds now, and what doesn't any more."""
+    for policy, when, style in ((tools, "", ""), (before, "replaced: ", "dim")):
+        if policy != ALL_TOOLS and not (when and policy == tools):
+            screen.line((when + "; ".join(f"{name} {shown}" for name, shown in _policy(policy)), style), indent=2)
+
+
+def _policy(tools: ToolPolicy) -> list[tuple[str, str]]:
+    """What a policy says, by name."""
+    facts = [] if tools.only is None else [("only the tools", ", ".join(tools.only))]
+    facts += [("never the tools", ", ".join(tools.never)), ("asks before", ", ".join(tools.ask))]
+    return [(name, shown) for name, shown in facts if shown]

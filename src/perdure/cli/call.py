@@ -14,6 +14,7 @@ from ..runtime.calling import ToolOutcome
 from ..runtime.runtime import Runtime
 from .agents import belongs, load
 from .decide import json_object
+from .declared import check_call
 from .exits import FAILED, INTERRUPTED, OK, WAITING
 from .follow import Follower, Left, Parked
 from .hints import command, resume_command
@@ -78,6 +79,8 @@ async def _followed(
     if row is None and head is not None and head.row.status != "idle":
         # It is refused, and what the session asks has nothing to do with this call.
         return await calling()
+    if row is None:
+        check_call(follower.agent, arguments.tool, given)
     async with follower:
         follower.own.add(submission)
         async with runtime.session(session_id) as handle:

@@ -6,8 +6,10 @@ import argparse
 import asyncio
 from typing import Any
 
+from ..agent import Agent
 from ..core.errors import SubmissionRejected
 from .decide import json_object
+from .declared import all_agents, check_command
 from .exits import FAILED, OK, report
 from .opening import opened
 from .sending import confirm
@@ -67,13 +69,14 @@ async def _compact(arguments: argparse.Namespace) -> int:
 def command(arguments: argparse.Namespace) -> int:
     """Have a middleware carry out one of its commands."""
     given = json_object(arguments.arguments, "what the command is given", '{"to": 5}')
-    return asyncio.run(_command(arguments, given))
+    return asyncio.run(_command(arguments, given, all_agents(arguments.agents)))
 
 
-async def _command(arguments: argparse.Namespace, given: dict[str, Any] | None) -> int:
+async def _command(arguments: argparse.Namespace, given: dict[str, Any] | None, agents: list[Agent]) -> int:
     async with opened(arguments) as runtime:
+        await check_command(runtime, arguments.session, arguments.extension, arguments.name, agents)
         sent = await runtime.sessions.command(
             arguments.session, arguments.extension, arguments.name, given, submission=arguments.submission, actor=arguments.actor
         )
-        await confirm(runtime, arguments, sent, f"{arguments.extension} {arguments.name}", in_inbox=True)
+        await confirm(runtime, arguments, sent, f"noted for its agent: {arguments.extension} {arguments.name}", in_inbox=True)
     return OK

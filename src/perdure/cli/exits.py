@@ -77,4 +77,4 @@ def report(error: BaseException, arguments: argparse.Namespace) -> None:
         line += f" ({clean(hint, one_line=True)})"
     print(line, file=sys.stderr)
     if getattr(arguments, "json", False):
-        print(json.dumps({"error": {"code": code, "message": message, "hint": hint}}), file=results())
+        print(json.dumps({"error": {"code": code, "message": message, "hint": hint}}), file=results(), flush=True)

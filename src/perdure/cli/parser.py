@@ -243,6 +243,13 @@ def _tools(made: Any) -> None:
     made.add_argument("--never", action="append", default=[], metavar="TOOL", help="it may not use this tool; may be repeated")
     made.add_argument("--ask", action="append", default=[], metavar="TOOL", help="a person is asked before it is called; may be repeated")
     made.add_argument("--all-tools", action="store_true", help="every tool of its agent, as its agent says")
+    _code(made)
+
+
+def _code(made: Any) -> None:
+    """Where the session's agent is, so that names are looked up there."""
+    looked = "module, or module:agent: look names up in the agent's code, not in what its last turn had"
+    made.add_argument("--agents", nargs="+", action="extend", default=[], metavar="WHERE", help=looked)
 
 
 def _describing(command: Any) -> None:
@@ -324,7 +331,8 @@ def _transcripts(command: Any) -> None:
     place.add_argument("--at", type=_natural, metavar="N", help="only the first N messages")
     place.add_argument("--turn", metavar="TURN", help="as it was at the end of this turn")
     place.add_argument("--entry", type=_positive, metavar="SEQ", help="as it was at this entry")
-    fork.add_argument("--id", metavar="ID", type=_named, help="the branch's id; forking twice under it is forking once")
+    named = "the branch's id; forking twice under it is forking once"
+    fork.add_argument("--session", dest="branch", metavar="ID", type=_named, help=named)
     fork.add_argument("--title", metavar="TEXT")
     fork.add_argument("--label", action="append", metavar="NAME=VALUE", help="one of its labels, instead of the parent's; may be repeated")
     _tools(fork)
@@ -442,6 +450,7 @@ def _deciding(command: Any) -> None:
     ordered.add_argument("name", metavar="COMMAND", type=_named)
     ordered.add_argument("arguments", nargs="?", metavar="JSON", help="an object with its arguments")
     ordered.add_argument("--submission", metavar="ID", type=_named, help="twice with one id is once")
+    _code(ordered)
     grants = command("grants", "grants:grants", "The calls that may run without asking.", json=True)
     grants.add_argument("session", metavar="SESSION", type=_named)
     revoke = command("revoke", "grants:revoke", "Ask again about a call that was granted.", json=True)

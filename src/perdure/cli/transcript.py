@@ -15,6 +15,7 @@ from ..core.messages import Message, Part, RedactedPart, Text, ToolCall, ToolCal
 from ..runtime.branches import Branch
 from ..runtime.runtime import Runtime
 from .about import labels_of, tools_of
+from .declared import all_agents, check_policy
 from .exits import OK
 from .opening import opened, read_text
 from .screen import Screen
@@ -31,17 +32,20 @@ PAGE = 500
 def fork(arguments: argparse.Namespace) -> int:
     """Begin another session with the first messages of one."""
 
+    tools, agents = tools_of(arguments), all_agents(arguments.agents)
+
     async def go(runtime: Runtime, screen: Screen) -> None:
+        await check_policy(runtime, arguments.session, tools, agents)
         made = await runtime.sessions.fork(
             arguments.session,
             at=arguments.at,
             turn=arguments.turn,
             entry=arguments.entry,
             replacement=None if arguments.text is None else read_text(arguments.text),
-            session_id=arguments.id,
+            session_id=arguments.branch,
             title=arguments.title,
             labels=labels_of(arguments.label) if arguments.label else None,
-            tools=tools_of(arguments),
+            tools=tools,
             while_running=arguments.while_running,
             reason=arguments.reason,
             actor=arguments.actor,

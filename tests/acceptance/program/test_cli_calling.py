@@ -31,8 +31,14 @@ def test_a_tool_is_called_from_outside_once_and_a_person_is_asked(perdure: Progr
 
 def test_a_call_that_can_not_be_made_says_why_and_what_to_do(perdure: Program) -> None:
     perdure("run", SHOP, "hello", "--session", "s")
-    assert "--arguments" not in perdure("call", SHOP, "s", "refund", '{"order": 7}', code=1)
-    assert perdure.json("call", SHOP, "s", "fly", code=1)["status"] == "failed"
+    before = perdure("events", "s", "--json")
+    perdure("call", SHOP, "s", "refund", '{"order": 7}', code=2)
+    assert "cents" in perdure.errors
+    perdure("call", SHOP, "s", "refnd", '{"order": "A-1", "cents": 5}', code=2)
+    assert "the agent 'shop' has no tool 'refnd'" in perdure.errors
+    assert "did you mean refund?" in perdure.errors
+    assert perdure.json("call", SHOP, "s", "fly", code=2)["error"]["code"] == "usage"
+    assert perdure("events", "s", "--json") == before
     uncertain = perdure("call", SHOP, "s", "break_down", code=1)
     assert uncertain.startswith("? ")
     assert "`perdure uncertain s` lists it" in perdure.errors
@@ -102,9 +108,22 @@ def test_a_middleware_is_told_what_to_do(perdure: Program) -> None:
     assert "perdure resume s" in perdure.errors
     perdure("resume", "s", "--agents", "guarded:guarded")
     assert "guard: limit = 5" in perdure("show", "s")
-    perdure("command", "s", "guard", "jump")
-    perdure("resume", "s", "--agents", "guarded:guarded")
-    assert "no middleware 'guard' with the command 'jump'" in perdure("show", "s")
+    before = perdure("events", "s", "--json")
+    perdure("command", "s", "guard", "rais", '{"to": 5}', code=2)
+    assert "the middleware 'guard' has no command 'rais'" in perdure.errors
+    assert "did you mean raise?" in perdure.errors
+    perdure("command", "s", "gard", "raise", '{"to": 5}', code=2)
+    assert "the agent 'guarded' has no middleware 'gard'" in perdure.errors
+    perdure("command", "s", "guard", "rais", "--agents", "guarded", code=2)
+    assert "--agents" not in perdure.errors
+    assert perdure("events", "s", "--json") == before
+    # Nobody knows yet what the agent of one has that no turn ran in; its agent says it, where it is known.
+    (perdure.directory / "list.json").write_text('[{"role": "user", "content": "hello"}]')
+    perdure("import", "list.json", "--from", "openai", "--session", "new", "--agent", "guarded")
+    assert perdure("command", "new", "guard", "jump").startswith("✓ noted for its agent: guard jump")
+    perdure("command", "new", "guard", "jump", "--agents", "guarded", code=2)
+    perdure("resume", "new", "--agents", "guarded:guarded")
+    assert "no middleware 'guard' with the command 'jump'" in perdure("show", "new")
     perdure("command", "s", "guard", "raise", "[5]", code=2)
     perdure("command", "nobody", "guard", "raise", code=3)
 

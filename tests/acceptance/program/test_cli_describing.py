@@ -66,9 +66,9 @@ def test_tools_are_taken_from_a_session_and_from_a_branch_and_given_back(perdure
     perdure("run", SHOP, "nasty", "--session", "s", "--no-wait", code=6)
     assert "nasty asks for approval" in perdure.errors
     perdure("interrupt", "s")
-    perdure("fork", "s", "--id", "same", "--label", "kind=branch")
-    perdure("fork", "s", "--id", "other", "--only", "nasty")
-    perdure("fork", "s", "--id", "free", "--all-tools")
+    perdure("fork", "s", "--session", "same", "--label", "kind=branch")
+    perdure("fork", "s", "--session", "other", "--only", "nasty")
+    perdure("fork", "s", "--session", "free", "--all-tools")
     told = {name: perdure.json("describe", name) for name in ("same", "other", "free")}
     assert (told["same"]["tools"]["never"], told["same"]["labels"]) == (["transfer"], {"kind": "branch"})
     assert told["other"]["tools"] == {"only": ["nasty"]}
@@ -81,3 +81,35 @@ def test_tools_are_taken_from_a_session_and_from_a_branch_and_given_back(perdure
     perdure("archive", "s")
     perdure("restrict", "s", "--never", "pay", code=3)
     assert "perdure revive s" in perdure.errors
+
+
+def test_a_tool_policy_with_a_slip_in_it_is_refused_and_what_stood_holds(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    told = perdure("restrict", "s", "--never", "transfer")
+    assert [line.strip() for line in told.splitlines()][1:] == ["never the tools transfer"]
+    before = perdure("events", "s", "--json")
+    for option in ("--never", "--only", "--ask"):
+        perdure("restrict", "s", option, "tranfer", code=2)
+        assert "the agent 'shop' has no tool 'tranfer'" in perdure.errors
+        assert "did you mean transfer?" in perdure.errors
+        perdure("fork", "s", "--session", "branch", option, "tranfer", code=2)
+        assert "has no tool 'tranfer'" in perdure.errors
+        perdure("restrict", "s", option, "tranfer", "--agents", "agents_here:shop", code=2)
+        assert "--agents" not in perdure.errors
+    assert perdure("events", "s", "--json") == before
+    assert [info["session_id"] for info in perdure.json("sessions")] == ["s"]
+    told = perdure("restrict", "s", "--never", "pay", "--ask", "nasty")
+    assert [line.strip() for line in told.splitlines()][1:] == [
+        "never the tools pay; asks before nasty",
+        "replaced: never the tools transfer",
+    ]
+    assert perdure.json("restrict", "s", "--all-tools")["replaced"] == {"never": ["pay"], "ask": ["nasty"]}
+
+
+def test_a_tool_that_the_code_has_by_now_can_be_named_with_the_code(perdure: Program) -> None:
+    (perdure.directory / "growing.py").write_text("from agents_here import shop, pay\nagent = shop.replace(tools=[pay], approve=[])\n")
+    perdure("run", "growing:agent", "hello", "--session", "s")
+    perdure("restrict", "s", "--never", "transfer", code=2)
+    assert "it has pay; --agents MODULE says what its code has by now" in perdure.errors
+    perdure("restrict", "s", "--never", "transfer", "--agents", SHOP)
+    assert perdure.json("describe", "s")["tools"] == {"never": ["transfer"]}

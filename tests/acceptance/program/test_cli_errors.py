@@ -157,7 +157,7 @@ def test_a_mistyped_command_is_told_which_one_may_have_been_meant(perdure: Progr
 def test_options_may_stand_anywhere_between_the_words_of_a_command(perdure: Program) -> None:
     assert perdure("--db", "other.db", "run", SHOP, "--session", "s", "hello") == "done: hello\n"
     assert perdure("note", "--actor", "ben", "s", "--db", "other.db", "by the way").startswith("✓")
-    assert perdure("fork", "s", "--at", "1", "--db", "other.db", "another way", "--id", "branch")
+    assert perdure("fork", "s", "--at", "1", "--db", "other.db", "another way", "--session", "branch")
 
 
 def test_a_file_that_can_not_be_used_is_named_in_a_sentence(perdure: Program) -> None:

@@ -49,7 +49,7 @@ def test_what_can_not_be_exported_or_imported_so_names_the_option_that_helps(per
     perdure("export", "s", "--output", "s.jsonl")
     assert "--session ID" in advice(perdure, "import", "s.jsonl", code=3)
     perdure("import", "s.jsonl", "--session", "s2")
-    perdure("fork", "s", "--id", "branch")
+    perdure("fork", "s", "--session", "branch")
     assert "--tree" in advice(perdure, "export", "branch", code=2)
     perdure("export", "branch", "--tree", "--output", "tree.jsonl")
 

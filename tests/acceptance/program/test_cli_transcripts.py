@@ -35,14 +35,14 @@ def test_a_transcript_is_rewritten_compared_and_restored(perdure: Program, tmp_p
 
 def test_branches_are_shown_as_a_tree(perdure: Program) -> None:
     perdure("run", SHOP, "hello", "--session", "s")
-    made = perdure.json("fork", "s", "--at", "2", "--id", "left")
+    made = perdure.json("fork", "s", "--at", "2", "--session", "left")
     assert (made["session_id"], made["cut"], made["parent"]) == ("left", 2, "s")
-    perdure("fork", "left", "something else", "--at", "0", "--id", "deeper")
+    perdure("fork", "left", "something else", "--at", "0", "--session", "deeper")
     tree = perdure.json("show", "deeper", "--tree")
     assert [(branch["session_id"], branch["depth"]) for branch in tree] == [("s", 0), ("left", 1), ("deeper", 2)]
     assert "    deeper" in perdure("show", "s", "--tree")
     assert "begins with the first 2 messages of s" in perdure("show", "left")
-    perdure("fork", "s", "--id", "deeper", code=3)
+    perdure("fork", "s", "--session", "deeper", code=3)
     perdure("fork", "s", "--at", "7", code=2)
 
 
@@ -60,7 +60,7 @@ def test_content_is_removed_from_every_view_and_from_the_file(perdure: Program) 
 def test_what_was_done_beyond_a_fork_is_listed(perdure: Program) -> None:
     perdure("run", SHOP, "break", "--session", "s")
     assert "shows all that was done" in perdure.errors + perdure("effects", "s") + perdure.errors
-    made = perdure.json("fork", "s", "--at", "0", "--id", "f")
+    made = perdure.json("fork", "s", "--at", "0", "--session", "f")
     assert made["effects"] == 1
     [effect] = perdure.json("effects", "f")
     assert (effect["name"], effect["state"], effect["session_id"]) == ("break_down", "uncertain", "s")
@@ -82,7 +82,7 @@ def test_the_transcript_is_shown_with_what_edits_need(perdure: Program) -> None:
     assert "hello there" in perdure("show", "s", "--transcript")
     assert "hello there" not in perdure("show", "s", "--transcript", "--revision", revision[:12])
     assert len(perdure("show", "s", "--transcript", "--last", "1").splitlines()) == 2
-    perdure("fork", "s", "--at", "1", "--id", "f")
+    perdure("fork", "s", "--at", "1", "--session", "f")
     assert "of s" in perdure("show", "f", "--transcript")
     perdure("show", "s", "--transcript", "--revision", "f" * 64, code=3)
     perdure("show", "nobody", "--transcript", code=3)

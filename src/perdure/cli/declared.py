@@ -1,0 +1,96 @@
+"""What a session's agent has, so that a slip in a name is noticed before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from ..agent import Agent
+from ..core.context import READ_RESULT
+from ..core.errors import UsageError
+from ..core.finishing import FINISH
+from ..core.records import ToolPolicy
+from ..runtime.calls import misfit
+from ..runtime.definitions import last_definitions
+from ..runtime.runtime import Runtime
+from .agents import belongs, load_all
+
+__all__ = ["all_agents", "check_call", "check_command", "check_policy"]
+
+
+SINCE = "; --agents MODULE says what its code has by now"
+
+
+class _Declared(NamedTuple):
+    """The tools of an agent, and the commands of its middleware by the middleware's name."""
+
+    agent: str
+    tools: tuple[str, ...]
+    commands: dict[str, tuple[str, ...]]
+
+
+def all_agents(named: Iterable[str]) -> list[Agent]:
+    """The agents of ``--agents``. Raises `UsageError`."""
+    return list(dict.fromkeys(agent for name in named for agent in load_all(name)))
+
+
+async def _declared(runtime: Runtime, session_id: str, agents: Sequence[Agent]) -> _Declared | None:
+    """What the session's agent has: as its code says, where that is given, else as its last turn ran. None: nobody knows."""
+    if agents:
+        info = await runtime.sessions.info(session_id)
+        team = [agent for item in agents for agent in item.team.values()]
+        agent = belongs(info, list({item.name: item for item in [*team, *agents]}.values()))
+        tools = [name for item in agent.successors.values() for name in [*(spec.name for spec in item.specs), *_of_tools(item)]]
+        return _Declared(agent.name, _unique(tools), {item.name: tuple(item.commands) for item in agent.middleware})
+    found = await last_definitions(runtime, session_id)
+    if not found:
+        return None
+    tools = [tool["name"] for definition in found for tool in definition["tools"]]
+    commands = {item["name"]: tuple(item["commands"]) for item in found[0]["middleware"]}
+    return _Declared(found[0]["name"], _unique([*tools, READ_RESULT, FINISH]), commands)
+
+
+def _of_tools(agent: Agent) -> list[str]:
+    return [tool.name for tool in agent.toolset]
+
+
+def _unique(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+async def check_policy(runtime: Runtime, session_id: str, policy: ToolPolicy | None, agents: Sequence[Agent]) -> None:
+    """Raises `UsageError` for a policy that names tools which the session's agent doesn't have: such a name forbids nothing."""
+    named = () if policy is None else (*(policy.only or ()), *policy.never, *policy.ask)
+    if not named or (known := await _declared(runtime, session_id, agents)) is None:
+        return
+    for name in named:
+        if name not in known.tools:
+            raise UsageError(f"the agent {known.agent!r} has no tool {name!r}", hint=_slip(name, known.tools, "" if agents else SINCE))
+
+
+def check_call(agent: Agent, tool: str, arguments: dict[str, Any]) -> None:
+    """Raises `UsageError` for a call that could only fail: nothing of it stands in the journal then, nor is the model told."""
+    known = [spec.name for spec in agent.specs]
+    if tool not in known:
+        raise UsageError(f"the agent {agent.name!r} has no tool {tool!r}", hint=_slip(tool, known))
+    if wrong := misfit(agent, tool, arguments):
+        raise UsageError(wrong, hint="nothing was called")
+
+
+async def check_command(runtime: Runtime, session_id: str, middleware: str, name: str, agents: Sequence[Agent]) -> None:
+    """Raises `UsageError` for a command that the session's agent has no middleware for."""
+    if (known := await _declared(runtime, session_id, agents)) is None:
+        return
+    since = "" if agents else SINCE
+    if middleware not in known.commands:
+        raise UsageError(f"the agent {known.agent!r} has no middleware {middleware!r}", hint=_slip(middleware, [*known.commands], since))
+    if name not in known.commands[middleware]:
+        raise UsageError(f"the middleware {middleware!r} has no command {name!r}", hint=_slip(name, known.commands[middleware], since))
+
+
+def _slip(name: str, known: Sequence[str], since: str = "") -> str:
+    """What is there instead of what was named, and how to name what the code has since."""
+    meant = "".join(f"did you mean {item}? " for item in get_close_matches(name, known, 1))
+    shown = [item for item in known if item not in (READ_RESULT, FINISH)]
+    return f"{meant}it has {', '.join(shown) or 'none'}{since}; nothing was changed"
