@@ -152,21 +152,12 @@ class Performer:
 
         ``fallback`` is the route that may answer instead if this one's provider gives up. What an answer used that can't be taken was used.
         """
-        answered: list[ModelOutput] = []
-        report, blobs = await self._model(operation, model, request, fallback, answered)
-        if answered and isinstance(report, AttemptEnded) and report.status != "succeeded":
-            report = msgspec.structs.replace(report, usage=_reported(answered[0]), unsent=False)
-        return report, blobs
-
-    async def _model(
-        self, operation: Operation, model: Model, request: ModelRequest, fallback: str, answered: list[ModelOutput]
-    ) -> Outcome:
-        written: list[str] = []
+        heard = _Heard()
         sending = False
         try:
             request = await self._with_media(request)
             sending = True
-            output = await self._stream(operation, model, request, written, answered)
+            output = await self._stream(operation, model, request, heard)
             # Notes stand in their receipt, whatever escapes they take there; so does what is to be remembered.
             calls = 8 * NOTES_LIMIT if operation.plan.kind == "compaction" else INLINE_LIMIT
             texts = STATE_LIMIT if operation.plan.kind == "memory" else INLINE_LIMIT
@@ -174,12 +165,12 @@ class Performer:
             group = _plain(model.group, "the group of a model")
         except asyncio.CancelledError:
             if asked_to_stop():
-                return self._model_ended(operation, "cancelled", Failure(code="interrupted"), written), ()
+                return self._model_ended(operation, "cancelled", Failure(code="interrupted"), heard), ()
             # Nobody asked for it, so it counts as an attempt that failed.
             message = "the model ended with a cancellation of its own"
             _log.warning("%s: %s", operation.id, message)
             failure = Failure(code="model_cancelled_itself", message=message, retryable=True)
-            return self._model_ended(operation, "failed", failure, written, fallback), ()
+            return self._model_ended(operation, "failed", failure, heard, fallback), ()
         except StoreError:
             raise
         except ProviderError as error:
@@ -191,14 +182,15 @@ class Performer:
                 status=status if type(status) is int and 0 <= status < 1_000 else None,
                 retry_after=_pause(error.retry_after),
             )
-            return self._model_ended(operation, "failed", failure, written, fallback), ()
+            return self._model_ended(operation, "failed", failure, heard, fallback), ()
         except PerdureError as error:
-            ended = self._model_ended(operation, "failed", Failure(code=error.code, message=said(error)), written)
+            ended = self._model_ended(operation, "failed", Failure(code=error.code, message=said(error)), heard)
             # A `UsageError` says that the request, the key or the package is none that could be sent.
-            return msgspec.structs.replace(ended, unsent=not sending or (isinstance(error, UsageError) and not written)), ()
+            unsent = heard.answer is None and (not sending or (isinstance(error, UsageError) and not heard.text))
+            return msgspec.structs.replace(ended, unsent=unsent), ()
         except BaseException as error:
             _log.exception("the model of %s raised what no model should", operation.id)
-            return self._model_ended(operation, "failed", Failure(code="model_error", message=words(error)), written), ()
+            return self._model_ended(operation, "failed", Failure(code="model_error", message=words(error)), heard), ()
         return (
             AttemptEnded(
                 operation=operation.id,
@@ -232,20 +224,16 @@ class Performer:
             content[digest] = await self._fetch(digest)
         return msgspec.structs.replace(request, content=content)
 
-    async def _stream(
-        self, operation: Operation, model: Model, request: ModelRequest, written: list[str], answered: list[ModelOutput]
-    ) -> ModelOutput:
+    async def _stream(self, operation: Operation, model: Model, request: ModelRequest, heard: _Heard) -> ModelOutput:
         stream = model.stream(request)
-        output: ModelOutput | None = None
         index = 0
         whole = {TextDelta: _Whole(), ReasoningDelta: _Whole()}
         try:
             async for item in stream:
-                if output is not None:
+                if heard.answer is not None:
                     raise InvalidModelOutput("the model's stream went on after its answer")
                 if isinstance(item, ModelOutput):
-                    output = item
-                    answered.append(item)
+                    heard.answer = item
                     continue
                 if not isinstance(item, TextDelta | ReasoningDelta) or not isinstance(item.text, str):
                     raise InvalidModelOutput("the model's stream holds something that is neither text nor an answer")
@@ -253,24 +241,25 @@ class Performer:
                     # Nobody is spoken to.
                     continue
                 if isinstance(item, TextDelta):
-                    written.append(item.text)
+                    heard.text.append(item.text)
                 text = whole[type(item)](item.text)
                 if text or not item.text:
                     self._deltas(msgspec.structs.replace(item, text=text, operation=operation.id, attempt=operation.attempt, index=index))
                     index += 1
         finally:
             await _close(stream)
-        if output is None:
+        if heard.answer is None:
             raise InvalidModelOutput("the model's stream ended without an answer")
-        return output
+        return heard.answer
 
-    def _model_ended(self, operation: Operation, status: Any, failure: Failure, written: list[str], fallback: str = "") -> AttemptEnded:
+    def _model_ended(self, operation: Operation, status: Any, failure: Failure, heard: _Heard, fallback: str = "") -> AttemptEnded:
         return AttemptEnded(
             operation=operation.id,
             attempt=operation.attempt,
             status=status,
             failure=failure,
-            partial=said("".join(written), OUTPUT_LIMIT // 64),
+            partial=said("".join(heard.text), OUTPUT_LIMIT // 64),
+            usage=None if heard.answer is None else _reported(heard.answer),
             retryable=failure.retryable,
             retry_after=failure.retry_after,
             fallback=fallback,
@@ -283,7 +272,7 @@ class Performer:
             return Reconciled(operation=operation.id, outcome="unknown", at=self._clock.now()), ()
         failure = Failure(code=error.code if isinstance(error, PerdureError) else "unexpected", message=words(error))
         if operation.plan.kind in MODEL_KINDS:
-            return self._model_ended(operation, "failed", failure, []), ()
+            return self._model_ended(operation, "failed", failure, _Heard()), ()
         if may_be_unknown(operation.plan):
             return self.stopped(operation, failure), ()
         return self._responded(operation, "failed", failure.message, is_error=True, failure=failure)
@@ -492,6 +481,14 @@ class Performer:
             sleeping=sleep if acts and aside is not None else None,
             key=lambda name: idempotency_key(self._store_id, self._session_id, f"{operation.id}/{name}"),
         )
+
+
+class _Heard:
+    """What a model said in one call, until that ended or was cut short. ``answer`` may be one that can't be taken."""
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.answer: ModelOutput | None = None
 
 
 class _Whole:
