@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from ..core.checkpoint import Turn
 from ..core.entries import OperationPlanned, OperationStarted, RequestClosed
 from ..core.messages import Message, Text, ToolCall, ToolCallResponse
-from ..core.rules.endings import UNKNOWN_AFTER_RESTART, UNKNOWN_LIVE
+from ..core.rules.endings import says_unknown
 from ..runtime.runtime import Runtime
 from .live import called, outcome_mark
 from .screen import Screen
@@ -84,6 +84,6 @@ def _show(screen: Screen, message: Message, changed: dict[str, Changed]) -> None
             case ToolCall():
                 screen.note(("→ ", "cyan"), called(part.name, part.arguments))
             case ToolCallResponse():
-                unknown = part.is_error and part.response in (UNKNOWN_LIVE, UNKNOWN_AFTER_RESTART)
+                unknown = part.is_error and says_unknown(part.response)
                 mark, style = outcome_mark("uncertain" if unknown else "failed" if part.is_error else "succeeded")
                 screen.note((f"{mark} ", style), part.name, " ", (value(part.response), "dim"))

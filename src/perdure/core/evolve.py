@@ -316,7 +316,15 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
 
 def _end(plan: Plan, entry: OperationEnded | EffectSettled) -> dict[str, Any]:
     """What an operation becomes with its last receipt."""
-    left = Plan(kind=plan.kind, name=plan.name, call=plan.call, upto=plan.upto, ends=plan.ends if entry.status == "succeeded" else "")
+    left = Plan(
+        kind=plan.kind,
+        name=plan.name,
+        call=plan.call,
+        # What a call did outside is asked for as long as the call is open.
+        effect=plan.effect if plan.kind == "step" else "pure",
+        upto=plan.upto,
+        ends=plan.ends if entry.status == "succeeded" else "",
+    )
     return {"status": "ended", "deadline": 0, "receipt": entry.seq, "response": entry.digest, "archived": entry.archived, "plan": left}
 
 

@@ -19,6 +19,7 @@ from ..core.checkpoint import CALLS_LIMIT, Operation, Turn
 from ..core.context import NOTES_LIMIT
 from ..core.effects import may_be_unknown
 from ..core.errors import (
+    EffectFailed,
     EffectUncertain,
     InvalidModelOutput,
     LimitExceeded,
@@ -36,7 +37,7 @@ from ..core.memory import STATE_LIMIT
 from ..core.messages import INLINE_LIMIT, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, media_of, set_aside
 from ..core.records import MODEL_KINDS, Failure, Identity
 from ..core.reports import AttemptEnded, ErrandsDone, Fail, Reconciled
-from ..core.rules.endings import ASLEEP
+from ..core.rules.endings import ASLEEP, RAISED
 from ..core.usage import Usage
 from ..core.words import said, words
 from ..models.base import Delta, Finish, Model, ModelOutput, ModelRequest, ReasoningDelta, TextDelta
@@ -296,7 +297,7 @@ class Performer:
             await first_of(self._clock, *([ended] if aside is None else [ended, aside]), seconds=seconds)
             stopped = ASLEEP if aside is not None and aside.done() else Failure(code="timeout", message=f"no result within {seconds} s")
         except asyncio.CancelledError:
-            stopped = Failure(code="interrupted", message="interrupted")
+            stopped = ASLEEP if aside is not None and aside.done() else Failure(code="interrupted", message="interrupted")
         if not ended.done():
             running.cancel()
             if tool.is_async:
@@ -365,13 +366,22 @@ class Performer:
                 failure = Failure(code="tool_error", message=said(error))
                 return self._responded(operation, "failed", said(error, None), is_error=True, failure=failure)
         _log.warning("the tool %s raised %s", tool.name, words(error))
-        failure = Failure(code="tool_raised", message=words(error))
-        if may_be_unknown(operation.plan) or isinstance(error, EffectUncertain):
+        failure = Failure(code=RAISED, message=words(error))
+        known = self._did_nothing(operation, error) or not may_be_unknown(operation.plan)
+        if not known or isinstance(error, EffectUncertain):
             return (
                 AttemptEnded(operation=operation.id, attempt=operation.attempt, status="uncertain", failure=failure, at=self._clock.now()),
                 (),
             )
         return self._responded(operation, "failed", words(error), is_error=True, failure=failure)
+
+    def _did_nothing(self, operation: Operation, error: BaseException | None) -> bool:
+        """Whether a call was ended by a wrong use of its context before it began anything outside.
+
+        Only of a resumable one is that known: whatever it does outside stands in its steps.
+        """
+        wrong_use = isinstance(error, UsageError) and not isinstance(error, EffectFailed)
+        return wrong_use and operation.plan.resumable and self.steps is not None and not self.steps.acted(operation.id)
 
     def _responded(self, operation: Operation, status: Any, response: Any, *, is_error: bool, failure: Failure | None = None) -> Outcome:
         try:

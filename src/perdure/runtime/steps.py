@@ -19,6 +19,7 @@ from ..core.ids import arguments_digest
 from ..core.messages import Part, ToolCallResponse
 from ..core.records import EffectClass, Failure, Plan
 from ..core.reports import AttemptEnded, BeginStep, Reconciled
+from ..core.rules.endings import steps_of
 from ..core.words import words
 from ..store.base import StoredBlob
 from ..tools.tool import Done, NotDone, ToolCancelled, ToolError, begin, makes_coroutine, reconciled
@@ -109,6 +110,12 @@ class Steps:
     def wanted(self) -> bool:
         """Whether something waits for its intent."""
         return bool(self._wishes)
+
+    def acted(self, call: str) -> bool:
+        """Whether a call began anything outside in its steps, or is about to. To sleep is nothing, and neither is what is pure."""
+        turn = self._checkpoint().turn
+        busy = any(name.split("/", 1)[0] == call and deed.plan.effect != "pure" for name, deed in self._busy.items())
+        return busy or (turn is not None and bool(steps_of(turn, call)))
 
     def propose(self, batch: Batch, fence: int) -> None:
         """Write the intents of what is to begin."""

@@ -13,6 +13,7 @@ from ..core.errors import StoreError
 from ..core.messages import Part
 from ..core.records import Failure
 from ..core.reports import AttemptEnded
+from ..core.rules.endings import RAISED
 from ..core.words import said, words
 from ..store.base import Commit, Loaded, Run, StoredBlob
 from ..tools.tool import ResultInvalid, ToolError
@@ -75,7 +76,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
             case ResultInvalid():
                 failure = Failure(code="result_invalid", message=f"{said(error)}; what it did was undone")
             case _:
-                failure = Failure(code="tool_raised", message=words(error))
+                failure = Failure(code=RAISED, message=words(error))
         parts, blobs = self.respond(failure.message, True)
         return self._ended("failed", parts, now, failure), blobs
 

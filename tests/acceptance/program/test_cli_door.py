@@ -247,7 +247,7 @@ def test_a_session_of_another_agent_is_not_opened(perdure: Program, command: str
 def test_a_conversation_shows_an_unknown_outcome_as_unknown(perdure: Program) -> None:
     perdure("run", SHOP, "break", "--session", "s")
     earlier = perdure("chat", SHOP, "--session", "s")
-    assert "? break_down execution interrupted; result unknown" in earlier
+    assert "? break_down OSError: the line went dead; result unknown" in earlier
     assert "✗" not in earlier
 
 

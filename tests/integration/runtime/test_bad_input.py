@@ -238,7 +238,7 @@ async def hangs_outside() -> str:
         (gives_nan, "can't be kept", "succeeded"),
         (gives_object, "can't be kept", "succeeded"),
         (raises, "no luck", "failed"),
-        (raises_outside, "execution interrupted; result unknown", "uncertain"),
+        (raises_outside, "ValueError: no luck; result unknown", "uncertain"),
         (says_no, "the order is closed", "failed"),
         (leaves, "SystemExit", "failed"),
         (hangs, "no result within 5", "cancelled"),

@@ -267,7 +267,7 @@ async def test_an_uncertain_step_that_the_tool_lets_out_makes_the_call_uncertain
 
     runtime, _ = await run_dying(crash, agent(pay))
 
-    assert await response(runtime) == "execution interrupted; result unknown"
+    assert await response(runtime) == "EffectUncertain: nobody knows what became of pay/charge; result unknown"
     step, call = sorted(await runtime.sessions.uncertain("s"), key=lambda item: -len(item.operation))
     assert (step.name, call.name) == ("pay/charge", "pay")
     for item in (step, call):
@@ -625,7 +625,7 @@ async def test_another_call_of_the_step_goes_on_while_one_sleeps(tmp_path: Path)
         assert awake == [began, began + HOUR]
 
 
-async def test_a_call_that_sleeps_is_interrupted_like_any_other(tmp_path: Path) -> None:
+async def test_a_call_that_sleeps_is_interrupted_and_everything_is_known_of_it(tmp_path: Path) -> None:
     place, done = Place("memory", tmp_path / "agents.db"), []
     async with place.process() as runtime:
         await runtime.sessions.send("s", "Please.", submission="m1", agent="a")
@@ -634,7 +634,31 @@ async def test_a_call_that_sleeps_is_interrupted_like_any_other(tmp_path: Path) 
         result = await runtime.sessions.result("s", "m1")
         assert result is not None
         assert (result.status, done) == ("aborted", ["asked"])
+        assert await runtime.sessions.uncertain("s") == []
+        assert await response(runtime) == "stopped while it slept; what its steps did so far stays done: ask"
         assert (await runtime.sessions.info("s")).wake_at is None
+        assert await problems(runtime) == []
+
+
+@pytest.mark.parametrize(("acts", "again"), [(False, True), (True, False)])
+async def test_what_may_be_done_once_stays_taken_by_a_call_that_had_begun_it_when_it_was_stopped_asleep(
+    acts: bool, again: bool, tmp_path: Path
+) -> None:
+    @tool(effect="external", resumable=True, unique="trip")
+    async def travel(ctx: ToolContext) -> None:
+        if acts:
+            await ctx.step("hotel", lambda: "booked")
+        await ctx.sleep_until("night", timedelta(days=30))
+
+    place = Place("memory", tmp_path / "agents.db")
+    async with place.process() as runtime:
+        for session in ("s", "other"):
+            await runtime.sessions.send(session, "Please.", submission="m1", agent="a")
+            await runtime.recover([agent(travel)])
+            if (await runtime.sessions.info(session)).status == "waiting":
+                await runtime.sessions.interrupt(session)
+        assert [item.name for item in await runtime.sessions.uncertain("s")] == ["travel"] * acts
+        assert (await response(runtime, "other") == "stopped while it slept; it had done nothing outside") == again
         assert await problems(runtime) == []
 
 
@@ -685,6 +709,27 @@ async def test_only_what_runs_again_can_sleep_and_nothing_beside_a_step(runtime:
         "taken": "this call has a step 'one' already",
         "beside": "a call that sleeps does nothing else meanwhile",
     }
+    assert await problems(runtime) == []
+
+
+@pytest.mark.parametrize(("acts", "resumable", "status"), [(False, True, "failed"), (True, True, "uncertain"), (False, False, "uncertain")])
+async def test_a_wrong_use_of_the_context_is_a_failure_where_nothing_had_been_begun(
+    acts: bool, resumable: bool, status: str, runtime: Runtime
+) -> None:
+    """What a call that isn't resumable had done by then is known to nobody."""
+
+    @tool(effect="external", resumable=resumable)
+    async def remind(ctx: ToolContext) -> None:
+        await ctx.step("look", lambda: "seen", effect="pure")
+        if acts:
+            await ctx.step("ask", lambda: "asked")
+        await ctx.sleep_until("night", datetime(2026, 1, 1))
+
+    result = await runtime.run(agent(remind), "Please.", session="s")
+    assert result.ok
+    assert (await story(runtime))[-1] == f"0.1#1 {status}"
+    assert (await response(runtime)).startswith("UsageError: ")
+    assert (await response(runtime)).endswith("; result unknown") == (status == "uncertain")
     assert await problems(runtime) == []
 
 

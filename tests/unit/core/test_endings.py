@@ -67,6 +67,17 @@ def test_an_external_call_of_which_nobody_knows_the_end_is_reported_as_unknown()
     assert lines(written) == [f"operation_ended t2.0.1#1 uncertain (timeout) !{UNKNOWN!r}", "message tool → 8"]
 
 
+def test_an_external_call_that_raised_says_what_it_raised_and_that_nobody_knows_what_it_did() -> None:
+    s = story.tools()
+
+    written = s.tool_ends("t2.0.1", "uncertain", failure=Failure(code="tool_raised", message="OSError: the line went dead"))
+
+    assert lines(written) == [
+        "operation_ended t2.0.1#1 uncertain (tool_raised) !'OSError: the line went dead; result unknown'",
+        "message tool → 8",
+    ]
+
+
 def test_an_external_call_of_which_nobody_knows_the_end_is_asked_about_where_its_tool_says_so() -> None:
     s = story.tools(ask_when_uncertain=True)
 

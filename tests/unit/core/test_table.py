@@ -1265,8 +1265,8 @@ cell(Claimed, "tools", "a call died as it went to sleep",
      lambda: after(story.tools(resumable=True), lambda s: story.begin_step(s, "t2.0.1/night", "pure", until=2_000)), claim(),
      ["operation_ended t2.0.1#1 cancelled… (restart)", "recovered t2 fence 2 t2.0.1#1=cancelled"])
 cell(Interrupt, "waiting", "a call that sleeps", story.dozing, interrupt(),
-     [f"operation_ended t2.0.1#1 uncertain (interrupted) !{UNKNOWN!r}", "operation_ended t2.0.1/night cancelled (interrupted)",
-      "message tool → 10", "turn_aborted t2"])
+     ["operation_ended t2.0.1#1 cancelled (interrupted) !'stopped while it slept; it had done nothing outside'",
+      "operation_ended t2.0.1/night cancelled (interrupted)", "message tool → 10", "turn_aborted t2"])
 cell(Report, "waiting", "nobody awaits a call that sleeps", story.dozing, report(), Refusal(StaleRequest))
 cell(HandOver, "model", "nothing hands over", story.before_model, lambda s: s.hand_over(), NOTHING)
 cell(HandOver, "model", "another agent goes on", story.transferred, lambda s: s.hand_over(), ["definition_changed d1 → d2"])

@@ -32,6 +32,7 @@ from .endings import (
     model_receipt,
     settle,
     skip_calls,
+    unknown_live,
     write_failure,
 )
 from .routes import take_over_context
@@ -92,7 +93,8 @@ def _retry_at(operation: Operation, command: AttemptEnded) -> int | None:
 
 def _end_tool_attempt(draft: Draft, operation: Operation, command: AttemptEnded) -> None:
     if command.status == "uncertain":
-        end_uncertain(draft, operation, command.at, UNKNOWN_LIVE, failure=command.failure, can_tell=operation.plan.reconcile)
+        text = unknown_live(command.failure)
+        end_uncertain(draft, operation, command.at, text, failure=command.failure, can_tell=operation.plan.reconcile)
     else:
         parts = command.parts
         if command.final and not parts:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec.structs import replace
 
 from .. import canonical
-from ..checkpoint import Operation
+from ..checkpoint import Operation, Turn
 from ..commands import Answer, ReportResult
 from ..draft import Draft
 from ..effects import may_be_unknown
@@ -31,12 +31,13 @@ from ..entries import (
 from ..evolve import is_archived
 from ..ids import request_id
 from ..messages import Part, ToolCallResponse, digest_of, measured, part_digest
-from ..phase import reviewing
+from ..phase import asleep, reviewing
 from ..records import CALL_KINDS, MODEL_KINDS, Failure, Plan, ResponseReference, Status
 from ..reports import AttemptEnded
 from ..usage import Totals
 
-UNKNOWN_LIVE = "execution interrupted; result unknown"
+RESULT_UNKNOWN = "; result unknown"
+UNKNOWN_LIVE = f"execution interrupted{RESULT_UNKNOWN}"
 UNKNOWN_AFTER_RESTART = "execution interrupted; result unknown after restart"
 NOT_EXECUTED = "not executed"
 
@@ -52,6 +53,9 @@ NOT_MADE: Mapping[str, Failure] = {
     "refusal": Failure(code="refusal", message="the answer was a refusal"),
 }
 """Why no call of an answer that finished so is ever made: it may not be whole, or not meant."""
+
+RAISED = "tool_raised"
+"""The code of the failure of a tool that raised what doesn't say that nothing happened."""
 
 RESTARTS = 3
 """How many attempts of one operation may begin because of a restart."""
@@ -184,6 +188,16 @@ def skip_calls(draft: Draft, at: int) -> None:
             never_ran(draft, item, at, f"{NOT_EXECUTED}: the turn was finished", FINISHED)
 
 
+def unknown_live(failure: Failure | None) -> str:
+    """What the model reads of an attempt of this process whose outcome nobody knows: that it was cut off, or what its tool raised."""
+    return f"{failure.message}{RESULT_UNKNOWN}" if failure is not None and failure.code == RAISED else UNKNOWN_LIVE
+
+
+def says_unknown(text: object) -> bool:
+    """Whether this is what the model reads where nobody knows what became of its call."""
+    return text == UNKNOWN_AFTER_RESTART or (isinstance(text, str) and text.endswith(RESULT_UNKNOWN))
+
+
 def end_uncertain(draft: Draft, operation: Operation, at: int, text: str, *, failure: Failure | None, can_tell: bool) -> None:
     """One meaning of *uncertain*, live or after a restart: its tool tells, or a person is asked, or model and person are told."""
     if can_tell or operation.plan.ask_when_uncertain:
@@ -252,6 +266,7 @@ def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure 
     for item in draft.turn.requests:
         closed = RequestClosed(request_id=item.request, operation=item.id, decision="abort", by="turn")
         draft.write(closed, at)
+    sleepers = asleep(draft.turn)
     for item in draft.turn.operations:
         if item.status == "ended":
             continue
@@ -260,6 +275,8 @@ def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure 
             lost: Status = "uncertain" if started and failure in (LOST, TAKEN) else "cancelled"
             ended = OperationEnded(operation=item.id, attempt=item.attempt if started else 0, status=lost, failure=failure)
             draft.write(ended, at)
+        elif item.status == "ready" and item.id in sleepers and not (item.plan.unique and steps_of(draft.turn, item.id)):
+            end_call(draft, item, at, "cancelled", error_response(item.plan, _asleep_text(draft.turn, item.id)), failure=failure)
         elif item.status == "planned" or item.is_question or (item.status == "ready" and _did_nothing(item.plan)):
             # Such a call is only ready again once somebody knew that it had not happened; others may have been cut off.
             never_ran(draft, item, at, NOT_EXECUTED, failure)
@@ -269,6 +286,20 @@ def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure 
             end_call(draft, item, at, "uncertain" if unknown else "cancelled", parts, failure=failure)
     drop_calls(draft, at, "", failure)
     tell_results(draft, at)
+
+
+def steps_of(turn: Turn, call: str) -> list[str]:
+    """What a call did outside in its steps, or began to, by name. To sleep is nothing, and neither is what is pure."""
+    own = [item for item in turn.steps if item.id.split("/", 1)[0] == call and item.status not in ("planned", "ready")]
+    return [item.id.split("/", 1)[1] for item in own if item.plan.effect != "pure"]
+
+
+def _asleep_text(turn: Turn, call: str) -> str:
+    """Of a call that sleeps everything is known: what it does outside stands in its steps, and none is under way."""
+    done = steps_of(turn, call)
+    return "stopped while it slept; " + (
+        f"what its steps did so far stays done: {', '.join(done)}" if done else "it had done nothing outside"
+    )
 
 
 def _did_nothing(plan: Plan) -> bool:
