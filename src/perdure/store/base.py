@@ -516,8 +516,11 @@ class Store(Protocol):
     async def retire(self, runner: str) -> None:
         """Remove a runner; what it still holds is free."""
 
-    async def runnable(self, *, limit: int, agents: Sequence[str] | None = None) -> list[str]:
-        """Session ids that somebody must look at now: free ones whose ``wake_at`` is due, and those whose holder is dead. Oldest first."""
+    async def runnable(self, *, limit: int, agents: Sequence[str] | None = None, left: bool = False) -> list[str]:
+        """Session ids that somebody must look at now: those whose holder is dead, then free ones whose ``wake_at`` is due. Oldest first.
+
+        ``left``: only what dead holders left.
+        """
 
     async def next_wake(self) -> int | None:
         """The earliest ``wake_at`` of any session that nobody holds."""

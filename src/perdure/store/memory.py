@@ -379,19 +379,19 @@ class MemoryStore:
         self._content.owners.pop(runner, None)
         self._tell(None)
 
-    async def runnable(self, *, limit: int, agents: Sequence[str] | None = None) -> list[str]:
+    async def runnable(self, *, limit: int, agents: Sequence[str] | None = None, left: bool = False) -> list[str]:
         now = self._time()
-        due = []
+        due: list[tuple[bool, int, int, str]] = []
         for no, session in self._content.by_no.items():
             row = session.row
             if agents is not None and row.agent not in agents:
                 continue
             if row.holder is not None:
                 if not self._alive(row.holder):
-                    due.append((row.updated if row.wake_at is None else row.wake_at, no, row.session_id))
-            elif row.wake_at is not None and row.wake_at <= now:
-                due.append((row.wake_at, no, row.session_id))
-        return [session_id for _, _, session_id in sorted(due)[:limit]]
+                    due.append((False, row.updated if row.wake_at is None else row.wake_at, no, row.session_id))
+            elif row.wake_at is not None and row.wake_at <= now and not left:
+                due.append((True, row.wake_at, no, row.session_id))
+        return [session_id for *_, session_id in sorted(due)[:limit]]
 
     async def next_wake(self) -> int | None:
         self._time()

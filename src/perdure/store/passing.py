@@ -113,8 +113,8 @@ class PassingStore:
     async def retire(self, runner: str) -> None:
         await self.inner.retire(runner)
 
-    async def runnable(self, *, limit: int, agents: Sequence[str] | None = None) -> list[str]:
-        return await self.inner.runnable(limit=limit, agents=agents)
+    async def runnable(self, *, limit: int, agents: Sequence[str] | None = None, left: bool = False) -> list[str]:
+        return await self.inner.runnable(limit=limit, agents=agents, left=left)
 
     async def next_wake(self) -> int | None:
         return await self.inner.next_wake()

@@ -18,8 +18,11 @@ class Engine(Protocol):
     be any queue, with any guarantees.
     """
 
-    async def hint(self, session_ids: Sequence[str]) -> None:
-        """Let somebody look at these sessions soon. May raise whatever its queue does; they are looked at where they were found, then."""
+    async def hint(self, session_ids: Sequence[str], *, urgent: bool = False) -> None:
+        """Let somebody look at these sessions soon, or, ``urgent``, before all that waits already.
+
+        May raise whatever its queue does; they are looked at where they were found, then.
+        """
 
     async def work(self, look: Look, *, concurrency: int) -> None:
         """Look at sessions as hints come, at most so many at once. Ends when it is cancelled, once what it looks at is done with."""

@@ -17,9 +17,12 @@ class LocalEngine:
         self._waiting: dict[str, None] = {}
         self._news = asyncio.Event()
 
-    async def hint(self, session_ids: Sequence[str]) -> None:
+    async def hint(self, session_ids: Sequence[str], *, urgent: bool = False) -> None:
         """Put sessions into the queue, each once."""
-        self._waiting.update(dict.fromkeys(session_ids))
+        if urgent:
+            self._waiting = dict.fromkeys(session_ids) | {name: None for name in self._waiting if name not in session_ids}
+        else:
+            self._waiting.update(dict.fromkeys(session_ids))
         self._news.set()
 
     async def work(self, look: Look, *, concurrency: int) -> None:

@@ -85,12 +85,13 @@ class ProcrastinateEngine:
     async def __aexit__(self, *raised: object) -> None:
         await self._app.close_async()
 
-    async def hint(self, session_ids: Sequence[str]) -> None:
+    async def hint(self, session_ids: Sequence[str], *, urgent: bool = False) -> None:
         """A job for each session that has none waiting."""
         for session_id in session_ids:
             try:
                 async with asyncio.timeout(HINT_SECONDS):
-                    await self._task.configure(queueing_lock=f"{self._schema}:{session_id}").defer_async(session_id=session_id)
+                    task = self._task.configure(queueing_lock=f"{self._schema}:{session_id}", priority=int(urgent))
+                    await task.defer_async(session_id=session_id)
             except AlreadyEnqueued:
                 continue
 

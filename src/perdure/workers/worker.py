@@ -151,13 +151,17 @@ class Worker:
         while True:
             await self._more_to_hint.wait()
             self._more_to_hint.clear()
+            # What a dead worker left may hold an effect of unknown outcome, and doesn't wait behind what has not begun.
+            left = {*await self._runtime.store.runnable(limit=AT_ONCE, agents=self._names, left=True)}
             names, self._to_hint = [*self._to_hint], {}
-            if names:
-                await self._hint(names)
+            await self._hint([name for name in names if name in left], urgent=True)
+            await self._hint([name for name in names if name not in left])
 
-    async def _hint(self, session_ids: list[str]) -> None:
+    async def _hint(self, session_ids: list[str], *, urgent: bool = False) -> None:
+        if not session_ids:
+            return
         try:
-            await self._engine.hint(session_ids)
+            await self._engine.hint(session_ids, urgent=urgent)
         except StoreError:
             raise
         except Exception as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -55,14 +57,14 @@ class Forgetful(LocalEngine):
         super().__init__()
         self.lost = 0
 
-    async def hint(self, session_ids: Sequence[str]) -> None:
+    async def hint(self, session_ids: Sequence[str], *, urgent: bool = False) -> None:
         self.lost += len(session_ids)
 
 
 class Broken(LocalEngine):
     """Takes no hint, and does no work."""
 
-    async def hint(self, session_ids: Sequence[str]) -> None:
+    async def hint(self, session_ids: Sequence[str], *, urgent: bool = False) -> None:
         raise ConnectionError("the queue is gone")
 
     async def work(self, look: Look, *, concurrency: int) -> None:
@@ -72,7 +74,7 @@ class Broken(LocalEngine):
 class Stuck(LocalEngine):
     """Takes a hint, and doesn't come back."""
 
-    async def hint(self, session_ids: Sequence[str]) -> None:
+    async def hint(self, session_ids: Sequence[str], *, urgent: bool = False) -> None:
         await asyncio.Event().wait()
 
 
@@ -83,10 +85,10 @@ class Stammering(LocalEngine):
         super().__init__()
         self.others = others
 
-    async def hint(self, session_ids: Sequence[str]) -> None:
+    async def hint(self, session_ids: Sequence[str], *, urgent: bool = False) -> None:
         for _ in range(3):
             for engine in (super(), *self.others):
-                await engine.hint(session_ids)
+                await engine.hint(session_ids, urgent=urgent)
                 await asyncio.sleep(0)
 
 
@@ -216,8 +218,8 @@ class Silent:
 class Dropping(LocalEngine):
     """Loses hints of one session."""
 
-    async def hint(self, session_ids: Sequence[str]) -> None:
-        await super().hint([name for name in session_ids if name != "late"])
+    async def hint(self, session_ids: Sequence[str], *, urgent: bool = False) -> None:
+        await super().hint([name for name in session_ids if name != "late"], urgent=urgent)
 
 
 async def test_suspects_that_are_held_up_take_no_place_from_a_session_whose_hint_was_lost(
@@ -263,7 +265,7 @@ class Hanging(LocalEngine):
         self.hinted: list[list[str]] = []
         self.gate = asyncio.Event()
 
-    async def hint(self, session_ids: Sequence[str]) -> None:
+    async def hint(self, session_ids: Sequence[str], *, urgent: bool = False) -> None:
         self.hinted.append([*session_ids])
         await self.gate.wait()
 
@@ -338,3 +340,47 @@ async def test_a_worker_needs_agents_of_different_names(tmp_path: Path) -> None:
                 Worker(runtime, agents, LocalEngine())
         with pytest.raises(UsageError, match="concurrency"):
             Worker(runtime, [Shop().agent], LocalEngine(), concurrency=0)
+
+
+class Noting(LocalEngine):
+    """Notes what it was given, in what order, and how."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[tuple[str, bool]] = []
+
+    async def hint(self, session_ids: Sequence[str], *, urgent: bool = False) -> None:
+        self.given += [(name, urgent) for name in session_ids]
+        await super().hint(session_ids, urgent=urgent)
+
+
+async def test_what_a_dead_worker_left_is_next_however_many_others_wait_since_before(tmp_path: Path) -> None:
+    order: list[str] = []
+    gate = asyncio.Event()
+
+    async def answer(request: ModelRequest) -> Reply:
+        order.append(request.messages[0].text)
+        await gate.wait()
+        return Reply("done")
+
+    agent, engine, file = Agent("shop", model=FunctionModel(answer)), Noting(), tmp_path / "a.db"
+    async with perdure.open(file) as runtime:
+        for name in ("busy", "waits 1", "waits 2", "waits 3", "left"):
+            await runtime.sessions.send(name, name, submission="m", agent="shop")
+    held = "UPDATE sessions SET holder = 'r', claims = 1, fence = 1 WHERE session_id = 'left'"
+    lives = "INSERT INTO runners (id, host, pid, started, expires, agents) VALUES ('r', 'h', 1, 1, 1 << 52, '[]')"
+    behind_its_back(file, held, lives)
+    async with working(file, agent, engine, concurrency=1), asyncio.timeout(30):
+        await eventually(lambda: len(engine.given) == 4 and len(order) == 1)
+        behind_its_back(file, "DELETE FROM runners WHERE id = 'r'")
+        await eventually(lambda: ("left", True) in engine.given)
+        gate.set()
+        await finished(file, 5)
+    assert order[1] == "left"
+    assert [urgent for name, urgent in engine.given if name != "left"] == [False] * 4
+
+
+def behind_its_back(file: Path, *statements: str) -> None:
+    """In a process of its own: a second SQLite library in this one would drop our locks."""
+    program = "import sqlite3, sys\nwith sqlite3.connect(sys.argv[1]) as file:\n    for said in sys.argv[2:]: file.execute(said)"
+    subprocess.run([sys.executable, "-c", program, str(file), *statements], check=True)

@@ -52,3 +52,19 @@ class Queue:
             place.clock.advance(LEASE)
             assert sorted(await store.runnable(limit=9)) == ["a", "b"]
             assert len(await store.runnable(limit=1)) == 1
+
+    async def test_what_dead_holders_left_comes_before_what_has_waited_longer(self, place: Place) -> None:
+        async with opened(place) as store:
+            now = place.clock.now
+            numbers = {name: await create(store, name) for name in ("waits", "left", "held")}
+            await store.commit(step(numbers["waits"], catalogue=catalogue("queued", wake_at=now - 50)))
+            await store.heartbeat(runner("r1"), LEASE)
+            await store.heartbeat(runner("r2"), 9 * LEASE)
+            await store.claim(numbers["left"], "r1")
+            await store.claim(numbers["held"], "r2")
+            assert await store.runnable(limit=9, left=True) == []
+            place.clock.advance(LEASE)
+            assert await store.runnable(limit=9) == ["left", "waits"]
+            assert await store.runnable(limit=1) == ["left"]
+            assert await store.runnable(limit=9, left=True) == ["left"]
+            assert await store.runnable(limit=9, agents=["nobody"], left=True) == []

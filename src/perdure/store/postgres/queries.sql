@@ -271,24 +271,24 @@ FROM perdure.sessions WHERE no > $1::bigint ORDER BY no LIMIT $2::bigint;
 SELECT id, host, pid, started, expires, agents, expires > coalesce($1::bigint, perdure.now()) FROM perdure.runners ORDER BY id;
 
 -- name: runnable
--- Free sessions that are due and sessions of dead holders, oldest first. The moment is taken once, so that an index can be asked for it.
+-- Sessions of dead holders, then free ones that are due, oldest first. The moment is taken once, so that an index can be asked for it.
 WITH clock AS MATERIALIZED (SELECT coalesce($1::bigint, perdure.now()) AS moment)
 SELECT session_id FROM (
     (
-        SELECT session_id, wake_at AS due, no FROM perdure.sessions
-        WHERE holder IS NULL AND wake_at IS NOT NULL AND wake_at <= (SELECT moment FROM clock)
+        SELECT session_id, wake_at AS due, no, holder FROM perdure.sessions
+        WHERE holder IS NULL AND wake_at IS NOT NULL AND wake_at <= (SELECT moment FROM clock) AND NOT $4::boolean
             AND ($2::text[] IS NULL OR agent = ANY ($2::text[]))
         ORDER BY wake_at, no LIMIT $3::bigint
     )
     UNION ALL
     (
-        SELECT session_id, coalesce(wake_at, updated) AS due, no FROM perdure.sessions AS s
+        SELECT session_id, coalesce(wake_at, updated) AS due, no, holder FROM perdure.sessions AS s
         WHERE holder IS NOT NULL AND ($2::text[] IS NULL OR agent = ANY ($2::text[]))
             AND NOT EXISTS (SELECT FROM perdure.runners AS r WHERE r.id = s.holder AND r.expires > (SELECT moment FROM clock))
         ORDER BY due, no LIMIT $3::bigint
     )
 ) AS waiting
-ORDER BY due, no LIMIT $3::bigint;
+ORDER BY holder IS NULL, due, no LIMIT $3::bigint;
 
 -- name: next_wake
 -- When the next session that nobody holds is due.

@@ -87,9 +87,9 @@ def runners(line: Line, database: Database) -> list[Runner]:
     return found
 
 
-def runnable(line: Line, database: Database, limit: int, agents: Sequence[str] | None) -> list[str]:
+def runnable(line: Line, database: Database, limit: int, agents: Sequence[str] | None, left: bool) -> list[str]:
     wanted = None if agents is None else TEXTS.encode(agents)
-    return [session_id for (session_id,) in line.run("runnable", database.given(), wanted, limit)]
+    return [session_id for (session_id,) in line.run("runnable", database.given(), wanted, limit, left)]
 
 
 def next_wake(line: Line) -> int | None:

@@ -269,9 +269,9 @@ class PostgresStore:
         await self._pulse.write(lambda line, _: alone.retire(line, runner))
         self._changed(None)
 
-    async def runnable(self, *, limit: int, agents: Sequence[str] | None = None) -> list[str]:
+    async def runnable(self, *, limit: int, agents: Sequence[str] | None = None, left: bool = False) -> list[str]:
         database = self._opened()
-        return await self._read(lambda line: reads.runnable(line, database, limit, agents))
+        return await self._read(lambda line: reads.runnable(line, database, limit, agents, left))
 
     async def next_wake(self) -> int | None:
         return await self._read(reads.next_wake)

@@ -346,23 +346,23 @@ FROM sessions WHERE no = :no;
 SELECT CAST(session_id AS BLOB), CAST(owner AS BLOB), CAST(title AS BLOB) FROM sessions WHERE no = :no;
 
 -- name: runnable
--- Free sessions that are due and sessions of dead holders, oldest first.
+-- Sessions of dead holders, then free ones that are due, oldest first.
 SELECT session_id FROM (
     SELECT * FROM (
-        SELECT session_id, wake_at AS due, no FROM sessions
-        WHERE holder IS NULL AND wake_at IS NOT NULL AND wake_at <= :now
+        SELECT session_id, wake_at AS due, no, holder FROM sessions
+        WHERE holder IS NULL AND wake_at IS NOT NULL AND wake_at <= :now AND NOT :left
             AND (:agents IS NULL OR agent IN (SELECT value FROM json_each(:agents)))
         ORDER BY wake_at, no LIMIT :limit
     )
     UNION ALL
     SELECT * FROM (
-        SELECT session_id, coalesce(wake_at, updated) AS due, no FROM sessions
+        SELECT session_id, coalesce(wake_at, updated) AS due, no, holder FROM sessions
         WHERE holder IS NOT NULL AND holder NOT IN (SELECT value FROM json_each(:alive))
             AND (:agents IS NULL OR agent IN (SELECT value FROM json_each(:agents)))
         ORDER BY due, no LIMIT :limit
     )
 )
-ORDER BY due, no LIMIT :limit;
+ORDER BY holder IS NULL, due, no LIMIT :limit;
 
 -- name: next_wake
 -- When the next session that nobody holds is due.

@@ -103,11 +103,11 @@ class Reader:
             found.append(Runner(id=name, host=host, pid=pid, started=started, expires=expires, agents=listed, alive=alive))
         return found
 
-    def runnable(self, limit: int, agents: list[str] | None, now: int) -> list[str]:
+    def runnable(self, limit: int, agents: list[str] | None, left: bool, now: int) -> list[str]:
         # Only what it takes: a runner's row that can't be read in other respects must not keep anybody from working.
         alive = [row[0] for row in self._rows("runners").fetchall() if row[4] > now and not self._database.lives.ended(row[0])]
         wanted = None if agents is None else rows.names(agents)
-        values = {"now": now, "limit": limit, "agents": wanted, "alive": rows.names(alive)}
+        values = {"now": now, "limit": limit, "agents": wanted, "left": left, "alive": rows.names(alive)}
         return [session_id for (session_id,) in self._rows("runnable", values)]
 
     def next_wake(self) -> int | None:

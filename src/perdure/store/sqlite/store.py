@@ -199,9 +199,9 @@ class SQLiteStore:
     async def retire(self, runner: str) -> None:
         await self._write(Retire(runner))
 
-    async def runnable(self, *, limit: int, agents: Sequence[str] | None = None) -> list[str]:
+    async def runnable(self, *, limit: int, agents: Sequence[str] | None = None, left: bool = False) -> list[str]:
         reader = self._reading()
-        return await reader.run(reader.runnable, limit, None if agents is None else list(agents), self._time())
+        return await reader.run(reader.runnable, limit, None if agents is None else list(agents), left, self._time())
 
     async def next_wake(self) -> int | None:
         reader = self._reading()
