@@ -387,9 +387,9 @@ class TurnEnding(Entry, frozen=True, kw_only=True):
 
 
 class AllowanceGranted(Entry, frozen=True, kw_only=True):
-    """The running turn drew from its owner's ``pool``; less than nothing of what it gave back, since it waits and had not used it.
-
-    ``settled``: it gave back all that it had not used, for nobody goes on with it now."""
+    """``drawn`` is what the running turn took from its owner's ``pool``; negative amounts are what it gave back because it waits.
+    ``settled``: it gave back all that was left.
+    """
 
     kind = "allowance_granted"
     pool: str

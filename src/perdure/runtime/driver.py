@@ -475,7 +475,8 @@ class Driver:
             self._suspects = _in_flight(batch.before) if batch.head.row.holder is not None else frozenset()
         batch.suspects = self._suspects
         ended = TurnEnded in kinds or TurnEnding in kinds
-        # What was sent before a call ended is in the next request, whatever was known of it: looked for once, so that a flood delays none.
+        # A commit that asks a model names the inbox, so that a steer that was durable before is in the request; once only, so that a flood
+        # delays no call.
         begins = (entry for entry in batch.entries if isinstance(entry, OperationStarted))
         asks = OperationStarted in kinds and not self._moved and any(entry.request is not None for entry in begins)
         named = self._known.seen_head if (release or ended or asks) and not flooded else None

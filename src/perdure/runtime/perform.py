@@ -151,7 +151,8 @@ class Performer:
     async def model(self, operation: Operation, model: Model, request: ModelRequest, fallback: str = "") -> Outcome:
         """One model call. Cancelling it closes the provider's stream; the text so far is in the report.
 
-        ``fallback`` is the route that may answer instead if this one's provider gives up. What an answer used that can't be taken was used.
+        ``fallback`` is the route that may answer instead if this one's provider gives up. An answer that can't be taken still counts with
+        what it used.
         """
         heard = _Heard()
         sending = False

@@ -2,10 +2,10 @@
 
     report = await sweep(Scenario(name="refund", agent=make_agent, script=script))
 
-For each commit and each send of the undisturbed run the process dies just before it is durable, and just after it is and before anybody
-heard; and it dies in the middle of every tool and model call. It is started again with the same script, which sends the same submissions
-again. Transcript, outcomes, executed effects and known usage must be those of the undisturbed run, and the ledger must hold the calls that
-the world's models were asked, whoever died.
+For everything by which the undisturbed run changes the store the process dies just before that is durable, and just after it is and before
+anybody heard; and it dies in the middle of every tool and model call. It is started again with the same script, which sends the same
+submissions again. Transcript, outcomes, executed effects and known usage must be those of the undisturbed run, and the ledger must hold the
+calls that the world's models were asked, whoever died.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ LOOKS_APART = 0.05
 sessions need the same connections."""
 
 SUSPECT_CLAIMS = 2
-"""After so many takeovers without progress, and while whoever holds it is dead, a session is worked on beside no other such one: what
-kills this process next is it, or none of them."""
+"""A session that has a holder, dead or alive, and was taken over so often without progress may be what kills workers: only one such is
+worked on here at a time."""
 
 PAUSE, PAUSE_LIMIT = 0.5, 10.0
 """How long it rests when the store or the engine fails, twice as long each time, up to the limit (seconds)."""
