@@ -115,6 +115,8 @@ class Door(Scope):
                     raise conflict(command)
                 if isinstance(command, Answer) and earlier.consumed_seq is not None:
                     await self._check_taken(head, earlier.consumed_seq)
+                if late is not None:
+                    raise late
                 return Submission(id=earlier.submission_id, arrival=earlier.arrival, duplicate=True)
             if row.status == "archived" and not isinstance(command, ReportResult):
                 raise put_away(session_id)

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from ..core import canonical
+from ..core import canonical, commands
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Grant, Operation
 from ..core.commands import Answer, ReportResult, RevokeGrant
@@ -33,6 +33,9 @@ __all__ = ["Request", "Requests", "Uncertain"]
 
 REPLY_LIMIT = 32_000
 """The longest answer of the user (bytes); more can be sent as a message, with files."""
+
+CLOSED_PAGE = 100
+"""So many closed requests are read at a time, the latest first: who comes too late does so soon after, as a rule."""
 
 RESULT_LIMIT = OUTPUT_LIMIT - 64 * 1024
 """The longest reported result: with its call's id and name it must be a response that can be kept (bytes)."""
@@ -146,8 +149,9 @@ class Requests(Door, Arguments):
         """Close an open request, of the session or of an agent that it called. Durable when this returns; the first answer wins.
 
         Raises `StaleRequest` where the stored state already says that the request is closed: that is an entry too, `SubmissionRefused`, so
-        that the journal says who decided what, and who too late. Nothing is written about a request that nobody knows, or whose deadline
-        has passed, nor about a decision that doesn't go with its kind (`SubmissionRejected`). Whether edited ``arguments`` fit the
+        that the journal says who decided what, and who too late, once for each who says the same. Nothing is written about a request that
+        nobody knows, or whose deadline has passed while nobody has looked yet, nor about a decision that doesn't go with its kind
+        (`SubmissionRejected`). Whether edited ``arguments`` fit the
         tool is known only where the agent is: a handle with one checks them (`Session.answer`); else a call that can't take them ends with
         an error that the model reads, and nothing runs.
         """
@@ -187,15 +191,24 @@ class Requests(Door, Arguments):
         answered = await self._answered(session_id, request_id)
         if not answered:
             raise late
+        if not submission:
+            # Who says the same once more, as a second click does, adds nothing to the journal.
+            same = canonical.short_digest(commands.digest(command), actor)
+            command = msgspec.structs.replace(command, submission=f"answer:{request_id}:{same}")
         return await self._control(answered, command, late=late)
 
     async def _answered(self, session_id: str, request_id: str) -> str:
         """Whose request it is that was closed before: the session's, or that of an agent that it called. Empty if nobody knows it."""
         head = await self._head(session_id)
         for asked in (head, *await self._children(head)):
-            rows = await read_entries(self._runtime.store, asked.row.no, kinds=(RequestClosed.kind,), newest_first=True)
-            if any(isinstance(entry, RequestClosed) and entry.request_id == request_id for entry in map(open_entry, rows)):
-                return asked.row.session_id
+            before = asked.row.version + 1
+            while before > 1:
+                rows = await read_entries(
+                    self._runtime.store, asked.row.no, before=before, kinds=(RequestClosed.kind,), newest_first=True, limit=CLOSED_PAGE
+                )
+                if any(isinstance(entry, RequestClosed) and entry.request_id == request_id for entry in map(open_entry, rows)):
+                    return asked.row.session_id
+                before = rows[-1].seq if len(rows) == CLOSED_PAGE else 0
         return ""
 
     async def approve(self, session_id: str, request_id: str, arguments: dict[str, Any] | None = None, **options: Any) -> Submission:

@@ -21,8 +21,11 @@ from perdure import (
     TurnCompleted,
     tool,
 )
-from perdure.core.journal import open_entry
+from perdure.core.journal import Sealed, open_entry
 from perdure.core.phase import phase
+from perdure.runtime import requests
+from perdure.runtime.batch import Batch
+from perdure.store.base import Claim, Committed, Store
 from perdure.testing import find_problems
 from perdure.testing.faults import Fault
 
@@ -428,6 +431,59 @@ async def test_of_two_who_decide_at_once_where_nobody_holds_the_session_the_firs
         await process.recover([agent])
         assert (await process.sessions.checkpoint("s")).turn is None
         assert await find_problems(process.store, "s") == []
+
+
+@pytest.mark.parametrize("held", [False, True])
+async def test_who_decides_too_late_twice_is_in_the_journal_once(place: Place, held: bool) -> None:
+    agent = helper(["write"])
+    async with place.process() as process:
+        await process.sessions.send("s", "go", submission="m-1", agent="helper")
+        await process.recover([agent])
+        [asked] = await process.sessions.requests("s")
+        await process.sessions.deny("s", asked.request_id, actor="ann")
+        if held:
+            head = await process.store.load("s")
+            assert head is not None
+            await process.register([agent])
+            taken = Batch(head, await process.sessions.checkpoint("s"), now=head.now)
+            assert isinstance(await process.store.commit(taken.commit(holder=None, claim=Claim(runner=process.runner_id))), Committed)
+        for actor, reason in (("bob", "no"), ("bob", "no"), ("bob", "never"), ("eve", "no"), ("bob", "no")):
+            with pytest.raises(perdure.StaleRequest):
+                await process.sessions.deny("s", asked.request_id, reason, actor=actor)
+        row = await process.row()
+        assert row.inbox_head == 2 + 3
+
+
+async def test_a_late_answer_reads_what_was_answered_last_and_goes_back_only_as_far_as_it_must(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "CLOSED_PAGE", 2)
+    replies = [Reply(tool_calls=(ToolCall("write", {"path": f"{number}"}, f"c{number}"),)) for number in range(5)]
+    model, _ = counting(*replies, Reply("done"))
+    agent = Agent("helper", model=model, tools=[write], approve=["write"])
+    asked: list[str] = []
+    async with place.process() as process:
+        await process.sessions.send("s", "go", submission="m-1", agent="helper")
+        for _ in range(5):
+            await process.recover([agent])
+            asked.append((await process.sessions.requests("s"))[0].request_id)
+            await process.sessions.approve("s", asked[-1])
+        reads: list[int] = []
+        read = requests.read_entries
+
+        async def reading(store: Store, no: int, **wanted: Any) -> list[Sealed]:
+            if wanted.get("kinds") == ("request_closed",):
+                reads.append(wanted["limit"])
+            return await read(store, no, **wanted)
+
+        monkeypatch.setattr(requests, "read_entries", reading)
+        for request, pages in ((asked[4], 1), (asked[0], 3), ("0123456789abcdef", 3)):
+            reads.clear()
+            with pytest.raises(perdure.StaleRequest):
+                await process.sessions.deny("s", request, "no")
+            assert reads == [2] * pages
+        refused = await process.sessions.entries("s", kinds=["submission_refused"])
+        assert len(refused) == 2
 
 
 async def test_who_decides_too_late_while_somebody_works_on_the_session_is_refused_in_the_journal_as_well(place: Place) -> None:
