@@ -107,8 +107,8 @@ class Keeping(Sending):
 
         Its id can't be used again, and whoever waits for it, if it is an agent that another one called, is told that it was aborted.
         If others were forked from it, it is hidden and loses what none of them can reach; the rest goes with the last of them. With
-        ``tree`` everything that was forked from it is deleted too. Raises `SessionNotFound`, also if it was deleted before; a deletion
-        that a crash cut short comes to its end all the same.
+        ``tree`` everything that was forked from it is deleted too. Raises `SessionNotFound`, also if it was deleted before. A deletion that
+        a crash cut short comes to its end when it is deleted again, though not through `owned_by`: what is left doesn't say whose it was.
         """
         try:
             row = (await self._head(session_id)).row
