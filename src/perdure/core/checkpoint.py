@@ -383,15 +383,11 @@ def encode(checkpoint: Checkpoint) -> bytes:
 
 def decode(data: bytes) -> Checkpoint:
     """A checkpoint from its bytes. Raises `NewerRules` if newer rules wrote it, `StoreCorrupt` if it can't be one."""
+    check_rules(data)
     try:
-        rules = msgspec.json.decode(data, type=_RulesOnly).rules
-        if rules > RULES:
-            raise NewerRules(
-                f"the session follows rules {rules}; this process knows {RULES}", hint="upgrade perdure here, or go on where it is newer"
-            )
         checkpoint = _decoder.decode(data)
     except msgspec.MsgspecError as error:
-        raise StoreCorrupt(f"the checkpoint can't be read: {error}", hint="run `perdure verify`") from error
+        raise _unreadable(error) from error
     turn = checkpoint.turn
     if turn is not None and turn.completing and (turn.unplanned or any(item.plan.kind != "step" for item in turn.operations)):
         raise StoreCorrupt(f"the turn {turn.id} is completing while something of it is open", hint="run `perdure verify`")
@@ -400,6 +396,25 @@ def decode(data: bytes) -> Checkpoint:
 
 class _RulesOnly(msgspec.Struct):
     rules: int = 1
+
+
+_rules_decoder: msgspec.json.Decoder[_RulesOnly] = msgspec.json.Decoder(_RulesOnly)
+
+
+def check_rules(data: bytes) -> None:
+    """Raises `NewerRules` if newer rules wrote a checkpoint, and `StoreCorrupt` if it says nothing of its rules that can be read."""
+    try:
+        rules = _rules_decoder.decode(data).rules
+    except msgspec.MsgspecError as error:
+        raise _unreadable(error) from error
+    if rules > RULES:
+        raise NewerRules(
+            f"the session follows rules {rules}; this process knows {RULES}", hint="upgrade perdure here, or go on where it is newer"
+        )
+
+
+def _unreadable(error: Exception) -> StoreCorrupt:
+    return StoreCorrupt(f"the checkpoint can't be read: {error}", hint="run `perdure verify`")
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -419,7 +434,7 @@ def about(data: bytes) -> About:
     try:
         return _about_decoder.decode(data)
     except msgspec.MsgspecError as error:
-        raise StoreCorrupt(f"the checkpoint can't be read: {error}", hint="run `perdure verify`") from error
+        raise _unreadable(error) from error
 
 
 def about_size(identity: Identity, labels: dict[str, str], title: str, tools: ToolPolicy) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..agent import Agent
 from ..agent.agent import check_agent
+from ..core.checkpoint import check_rules
 from ..core.checkpoint import decode as decode_checkpoint
 from ..core.commands import SelectRoute
 from ..core.errors import CapacityExceeded, Fenced, MissingRoute, PerdureError, SessionBusy, StoreCorrupt, UnknownAgent, UnknownRoute
@@ -154,7 +155,7 @@ class Engagements:
         if head is not None:
             # What can't be read otherwise halts the session, and that is for whoever takes it up.
             with suppress(StoreCorrupt):
-                decode_checkpoint(head.row.checkpoint)
+                check_rules(head.row.checkpoint)
         return head
 
     def disengage(self, driver: Driver) -> None:
