@@ -381,15 +381,16 @@ def _transcripts(command: Any) -> None:
     effects.add_argument("--limit", type=_positive, default=50, metavar="N", help="at most so many (50)")
 
 
-def _deciding(command: Any) -> None:
-    def target(made: Any, request: str | None) -> None:
-        made.add_argument("session", metavar="SESSION", type=_named)
-        if request is not None:
-            made.add_argument("request", metavar="REQUEST", nargs=request, help="may be left out if exactly one is open" * (request == "?"))
-        made.add_argument("--actor", default=me(), metavar="WHO", help="who decides ($USER)")
+def _target(made: Any, request: str | None) -> None:
+    made.add_argument("session", metavar="SESSION", type=_named)
+    if request is not None:
+        made.add_argument("request", metavar="REQUEST", nargs=request, help="may be left out if exactly one is open" * (request == "?"))
+    made.add_argument("--actor", default=me(), metavar="WHO", help="who decides ($USER)")
 
+
+def _deciding(command: Any) -> None:
     answer = command("answer", "decide:answer", "Close an open request.", json=True)
-    target(answer, None)
+    _target(answer, None)
     answer.add_argument("request", metavar="REQUEST")
     answer.add_argument(
         "decision",
@@ -405,19 +406,19 @@ def _deciding(command: Any) -> None:
     answer.add_argument("--error", action="store_true", help="settle: the call failed, and --result says how")
 
     approve = command("approve", "decide:approve", "Let a call run.", json=True)
-    target(approve, "?")
+    _target(approve, "?")
     approve.add_argument("--arguments", metavar="JSON", help="with these arguments instead: one JSON object with all of them")
     deny = command("deny", "decide:deny", "Refuse a call; a question about an unknown outcome is left unknown.", json=True)
-    target(deny, "?")
+    _target(deny, "?")
     deny.add_argument("--reason", default="", metavar="TEXT", help="the model reads it")
     interrupt = command("interrupt", "control:interrupt", "Stop a session's running turn. The session stays usable.", json=True)
-    target(interrupt, None)
+    _target(interrupt, None)
     interrupt.add_argument("--reason", default="", metavar="TEXT")
     route = command("route", "control:route", "Use another route of the agent's Router for the next turns.", json=True)
-    target(route, None)
+    _target(route, None)
     route.add_argument("route", metavar="ROUTE", help="its name in the Router")
     send = command("send", "tell:send", "Put a message into a session's inbox, without waiting.", json=True)
-    target(send, None)
+    _target(send, None)
     send.add_argument("text", metavar="TEXT", help="- reads it from stdin")
     send.add_argument("--deliver", choices=("turn", "queue", "steer"), help="steer joins the running turn (turn)")
     send.add_argument("--turn", metavar="TURN", help="join this turn (t12), or be refused if it doesn't run any more")
@@ -429,32 +430,17 @@ def _deciding(command: Any) -> None:
     send.add_argument("--submission", metavar="ID", type=_named, help="sending twice with one id is sending once")
 
     edit = command("edit", "tell:edit", "Give a message that still waits another text; its place stays.", json=True)
-    target(edit, None)
+    _target(edit, None)
     edit.add_argument("message", metavar="SUBMISSION", type=_named, help="the message's submission id; `perdure why` lists what waits")
     edit.add_argument("text", metavar="TEXT", help="- reads it from stdin")
     withdraw = command("withdraw", "tell:withdraw", "Take back a message that still waits.", json=True)
-    target(withdraw, None)
+    _target(withdraw, None)
     withdraw.add_argument("message", metavar="SUBMISSION", type=_named, help="the message's submission id; `perdure why` lists what waits")
-    note = command("note", "tell:note", "Tell the model something besides the conversation.", json=True)
-    target(note, None)
-    note.add_argument("text", metavar="TEXT", help="- reads it from stdin")
-    note.add_argument("--submission", metavar="ID", type=_named, help="noting twice with one id is noting once")
-    shorter = "Have notes stand for the conversation so far, for models; what people see stays."
-    compact = command("compact", "control:compact", shorter, json=True)
-    target(compact, None)
-    compact.add_argument("--submission", metavar="ID", type=_named, help="compacting twice with one id is compacting once")
-    carried = "Have a middleware of the session's agent carry out one of its commands."
-    ordered = command("command", "control:command", carried, json=True)
-    target(ordered, None)
-    ordered.add_argument("extension", metavar="MIDDLEWARE", type=_named)
-    ordered.add_argument("name", metavar="COMMAND", type=_named)
-    ordered.add_argument("arguments", nargs="?", metavar="JSON", help="an object with its arguments")
-    ordered.add_argument("--submission", metavar="ID", type=_named, help="twice with one id is once")
-    _code(ordered)
+    _telling(command)
     grants = command("grants", "grants:grants", "The calls that may run without asking.", json=True)
     grants.add_argument("session", metavar="SESSION", type=_named)
     revoke = command("revoke", "grants:revoke", "Ask again about a call that was granted.", json=True)
-    target(revoke, None)
+    _target(revoke, None)
     revoke.add_argument("grant", metavar="GRANT", type=_named, help="as `perdure grants` lists it")
 
     uncertain = command("uncertain", "uncertain:run", "Effects whose outcome nobody knows; or say what became of one.", json=True)
@@ -469,6 +455,25 @@ def _deciding(command: Any) -> None:
     uncertain.add_argument(
         "--agents", nargs="+", action="extend", default=[], metavar="WHERE", help="their agents: module, or module:agent"
     )
+
+
+def _telling(command: Any) -> None:
+    note = command("note", "tell:note", "Tell the model something besides the conversation.", json=True)
+    _target(note, None)
+    note.add_argument("text", metavar="TEXT", help="- reads it from stdin")
+    note.add_argument("--submission", metavar="ID", type=_named, help="noting twice with one id is noting once")
+    shorter = "Have notes stand for the conversation so far, for models; what people see stays."
+    compact = command("compact", "control:compact", shorter, json=True)
+    _target(compact, None)
+    compact.add_argument("--submission", metavar="ID", type=_named, help="compacting twice with one id is compacting once")
+    carried = "Have a middleware of the session's agent carry out one of its commands."
+    ordered = command("command", "control:command", carried, json=True)
+    _target(ordered, None)
+    ordered.add_argument("extension", metavar="MIDDLEWARE", type=_named)
+    ordered.add_argument("name", metavar="COMMAND", type=_named)
+    ordered.add_argument("arguments", nargs="?", metavar="JSON", help="an object with its arguments")
+    ordered.add_argument("--submission", metavar="ID", type=_named, help="twice with one id is once")
+    _code(ordered)
 
 
 def _named(text: str) -> str:
