@@ -36,7 +36,7 @@ from ..core.records import MODEL_KINDS, Failure, Metadata
 from ..core.reports import AttemptEnded, Fail, Parked
 from ..models.base import Delta
 from ..models.router import Router
-from ..store.base import AlreadyTaken, Claim, Commit, Committed, Held, InboxMoved, Loaded, NoSession, Stale, StoredBlob
+from ..store.base import AlreadyTaken, Claim, Commit, CommitAnswer, Committed, Held, InboxMoved, Loaded, NoSession, Stale, StoredBlob
 from ..store.pools import PoolShort
 from .about import read_metadata
 from .batch import Batch, parked
@@ -475,11 +475,7 @@ class Driver:
             self._suspects = _in_flight(batch.before) if batch.head.row.holder is not None else frozenset()
         batch.suspects = self._suspects
         ended = TurnEnded in kinds or TurnEnding in kinds
-        # A commit that asks a model names the inbox, so that a steer that was durable before is in the request; once only, so that a flood
-        # delays no call.
-        begins = (entry for entry in batch.entries if isinstance(entry, OperationStarted))
-        asks = OperationStarted in kinds and not self._moved and any(entry.request is not None for entry in begins)
-        named = self._known.seen_head if (release or ended or asks) and not flooded else None
+        named = self._known.seen_head if not flooded and (release or ended or self._asks_a_model(batch, kinds)) else None
         changed = claim is not None or release or ended or TurnStarted in kinds or SessionChanged in kinds
         pending = [row for row in self._known.rows if row.submission_id not in batch.consumed]
         status, wake_at = parked(batch.checkpoint, pending, batch.now) if release else ("running", None)
@@ -498,13 +494,10 @@ class Driver:
             return "again"
         if ended:
             await self._export_memory()
-        self._unannounced = True
-        self._known.looks += 1
-        answer = await self.store.commit(commit)
-        self._unannounced &= isinstance(answer, Committed)
+        answer = await self._put(commit)
         match answer:
             case Committed():
-                await self._committed(batch, commit, answer)
+                await self._committed(batch, kinds, commit, answer)
                 return "again"
             case InboxMoved():
                 self._moved += 1
@@ -532,7 +525,25 @@ class Driver:
             case _:
                 raise AssertionError(f"a driver's commit can't be answered with {answer}")
 
-    async def _committed(self, batch: Batch, commit: Commit, answer: Committed) -> None:
+    def _asks_a_model(self, batch: Batch, kinds: set[type]) -> bool:
+        """Whether it names the inbox, so that a steer that was durable before is in the request; once only, for a flood delays no call."""
+        if OperationStarted not in kinds or self._moved:
+            return False
+        return any(isinstance(entry, OperationStarted) and entry.request is not None for entry in batch.entries)
+
+    async def _put(self, commit: Commit) -> CommitAnswer:
+        """Have the store take a commit. The notice of it, which may come first, is none of somebody else's."""
+        self._unannounced = True
+        self._known.looked()
+        try:
+            answer = await self.store.commit(commit)
+        except TransactionLost:
+            self._unannounced = False
+            raise
+        self._unannounced &= isinstance(answer, Committed)
+        return answer
+
+    async def _committed(self, batch: Batch, kinds: set[type], commit: Commit, answer: Committed) -> None:
         self._moved = 0
         self.held = not commit.release
         self.forced = False
@@ -540,7 +551,6 @@ class Driver:
             self._wake.set()
         self._performer.turn = batch.checkpoint.turn
         await self._read_metadata()
-        kinds = batch.kinds
         self.ran_a_turn |= TurnStarted in kinds
         self._turns.committed(batch, begun=commit.claim is not None or TurnStarted in kinds)
         if batch.checkpoint.agent != self.agent.name and DefinitionChange in kinds:
@@ -589,24 +599,24 @@ class Driver:
         assert self._known.head is not None
         if not transaction.waits(self._known.checkpoint):
             return "again"
+        head, checkpoint, now = self._known.head, self._known.checkpoint, max(self.clock.now(), self._known.head.now)
+
+        def anew() -> Batch:
+            batch = Batch(head, checkpoint, now=now)
+            batch.suspects = self._suspects
+            return batch
+
         made: list[Made] = []
-        now = max(self.clock.now(), self._known.head.now)
-        commit = transaction.commit(
-            self._known.head, self._known.checkpoint, holder=self.runtime.runner_id, now=now, suspects=self._suspects, made=made
-        )
-        self._unannounced = True
-        self._known.looks += 1
         try:
-            answer = await self.store.commit(commit)
+            answer = await self._put(transaction.commit(anew, holder=self.runtime.runner_id, made=made))
         except TransactionLost as error:
-            self._unannounced = False
             self._work.reports.append(transaction.failure(error, now))
             return "again"
-        self._unannounced &= isinstance(answer, Committed)
         if not isinstance(answer, Committed):
             raise self._fenced("taken over")
         self._turns.begin_anew()
-        await self._committed(made[0].batch, made[0].commit, answer)
+        [done] = made
+        await self._committed(done.batch, done.batch.kinds, done.commit, answer)
         return "again"
 
     def _shrink(self, error: LimitExceeded) -> None:

@@ -81,11 +81,15 @@ class Known:
             return any(0 < deadline <= now for deadline in turn.deadlines)
         return any(is_due(row, now) for row in self.rows)
 
+    def looked(self) -> None:
+        """A commit or a read of the inbox begins: it tells what came before it."""
+        self.looks += 1
+
     async def read_inbox(self) -> None:
         """Read what waits."""
         assert self.head is not None
         self.dirty = False
-        self.looks += 1
+        self.looked()
         self.rows = await self.store.inbox(self.head.row.no)
         self.seen_head = max([self.seen_head, *(row.arrival for row in self.rows)])
 

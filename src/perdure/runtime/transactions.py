@@ -15,7 +15,7 @@ from ..core.records import Failure
 from ..core.reports import AttemptEnded
 from ..core.rules.endings import RAISED
 from ..core.words import said, words
-from ..store.base import Commit, Loaded, Run, StoredBlob
+from ..store.base import Commit, Run, StoredBlob
 from ..tools.tool import ResultInvalid, ToolError
 from .batch import Batch
 
@@ -42,27 +42,21 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
         item = checkpoint.operation(self.operation.id)
         return item is not None and (item.status, item.attempt) == ("started", self.operation.attempt)
 
-    def commit(
-        self, head: Loaded, checkpoint: Checkpoint, *, holder: str, now: int, suspects: frozenset[tuple[str, str]], made: list[Made]
-    ) -> Commit:
-        """The commit that runs the function. What was decided in it stands in ``made`` then; it is none before that.
+    def commit(self, anew: Callable[[], Batch], *, holder: str, made: list[Made]) -> Commit:
+        """The commit that runs the function, each time in a batch made ``anew``. What was decided in it stands in ``made`` then; it is
+        none before that.
 
         The receipt of a function that raises is part of it too, and nothing that the function wrote.
         """
 
-        def anew() -> Batch:
-            batch = Batch(head, checkpoint, now=now)
-            batch.suspects = suspects
-            return batch
-
         def within(run: Run) -> Commit:
             try:
                 # What can't be kept is not done: the receipt is made where the function can still be undone.
-                done = run(lambda connection: self._succeeded(connection, anew(), holder, now))
+                done = run(lambda connection: self._succeeded(connection, anew(), holder))
             except StoreError:
                 raise
             except BaseException as error:
-                done = self._failed(error, anew(), holder, now)
+                done = self._failed(error, anew(), holder)
             made[:] = [done]
             return done.commit
 
@@ -80,12 +74,12 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
         parts, blobs = self.respond(failure.message, True)
         return self._ended("failed", parts, now, failure), blobs
 
-    def _succeeded(self, connection: Any, batch: Batch, holder: str, now: int) -> Made:
+    def _succeeded(self, connection: Any, batch: Batch, holder: str) -> Made:
         parts, blobs = self.respond(self.function(connection), False)
-        return _made(self._ended("succeeded", parts, now), blobs, batch, holder)
+        return _made(self._ended("succeeded", parts, batch.now), blobs, batch, holder)
 
-    def _failed(self, error: BaseException, batch: Batch, holder: str, now: int) -> Made:
-        report, blobs = self.failure(error, now)
+    def _failed(self, error: BaseException, batch: Batch, holder: str) -> Made:
+        report, blobs = self.failure(error, batch.now)
         return _made(report, blobs, batch, holder)
 
     def _ended(self, status: Any, parts: tuple[Part, ...], now: int, failure: Failure | None = None) -> AttemptEnded:
