@@ -144,7 +144,7 @@ async def test_no_kind_of_cursor_begins_a_statement_when_the_time_is_over(
     monkeypatch.setattr(within_module, "SECONDS", 0.2)
 
     def bounded(connection: psycopg.Connection[Any]) -> None:
-        given_up = threading.Timer(5.0, connection.cancel)
+        given_up = threading.Timer(20.0, connection.cancel)
         given_up.start()
         try:
             endless(connection)
@@ -154,7 +154,7 @@ async def test_no_kind_of_cursor_begins_a_statement_when_the_time_is_over(
     began = time.monotonic()
     with pytest.raises(TransactionLost, match="longer than"):
         await store.commit(within(step(no), bounded))
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert theirs() == []
     monkeypatch.undo()
     assert await store.commit(within(step(no), put(2))) == Committed(2, 0, 1)
