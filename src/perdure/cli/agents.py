@@ -18,6 +18,7 @@ from ..agent import Agent
 from ..core.errors import UnknownAgent, UsageError
 from ..runtime.infos import SessionInfo
 from ..runtime.runtime import Runtime
+from ..tools.tool import Tool
 from .output import keep_results
 
 __all__ = ["ad_hoc", "belongs", "check_owner", "is_module", "load", "load_all"]
@@ -61,6 +62,8 @@ def _found(name: str, place: str, attribute: str) -> Any:
             raise UsageError(f"{place!r} has no {attribute!r}", hint=f"its agents: {known}" if known else "it has no agents") from None
     if inspect.iscoroutinefunction(found):
         raise UsageError(f"{name!r} is an async function, not an Agent", hint="name an Agent, or a plain function that returns one")
+    if isinstance(found, Tool):
+        raise UsageError(f"{name!r} is a tool, not an Agent", hint="name the Agent that has it")
     if callable(found) and not isinstance(found, Agent):
         with _guarded(f"calling {name!r}"):
             found = found()

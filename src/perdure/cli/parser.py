@@ -230,12 +230,14 @@ def _storing(command: Any) -> None:
     restored = "Make the store (--db, which must not exist) from what backup wrote."
     command("restore-backup", "upkeep:restore", restored, json=True).add_argument("file", metavar="FILE")
     vacuum = command("vacuum", "upkeep:vacuum", "Write the store anew, without the room that nothing takes any more.", json=True)
-    vacuum.add_argument("--older-than", metavar="AGE", help="destroy archived sessions that nothing happened in for so long: 90d, 12h")
+    vacuum.add_argument(
+        "--older-than", metavar="AGE", help="destroy archived sessions that nothing happened in for so long: 90d (m, h, d or w)"
+    )
     vacuum.add_argument("--idle", action="store_true", help="and those that are idle, not only archived ones")
     vacuum.add_argument("--dry-run", action="store_true", help="only say what would be destroyed")
     vacuum.add_argument("--yes", action="store_true", help="don't ask")
     sweep = command("sweep", "upkeep:sweep", "Remove files of a blobs directory that nothing refers to.", json=True)
-    sweep.add_argument("--older-than", metavar="AGE", help="only what was stored so long ago: 12h, 90d (1h)")
+    sweep.add_argument("--older-than", metavar="AGE", help="only what was stored so long ago: 12h (m, h, d or w; 1h)")
 
 
 def _tools(made: Any) -> None:

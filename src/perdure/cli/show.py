@@ -298,8 +298,9 @@ def _halted(screen: Screen, item: dict[str, Any]) -> None:
 
 def _redacted(screen: Screen, item: dict[str, Any]) -> None:
     why = f": {item['reason']}" if item["reason"] else ""
-    named = ", ".join(map(str, item["positions"]))
-    what = f"the messages {named} ({counted(len(item['entries']), 'entry', 'entries')})" if named else f"entries {item['entries']}"
+    named, many = ", ".join(map(str, item["positions"])), "s" * (len(item["positions"]) > 1)
+    entries = counted(len(item["entries"]), "entry", "entries")
+    what = f"the message{many} {named} ({entries})" if named else f"entries {item['entries']}"
     screen.line((f"content of {what} was removed{_by(item)}{why}", "yellow"), indent=2)
 
 

@@ -21,7 +21,7 @@ from .opening import opened, read_text
 from .screen import Screen
 from .sessions import STYLES
 from .text import arguments as shown_arguments
-from .text import moment, plain, short
+from .text import counted, moment, plain, short
 
 __all__ = ["diff", "effects", "fork", "redact", "restore", "revisions", "rewrite", "show_transcript", "show_tree"]
 
@@ -149,7 +149,7 @@ def redact(arguments: argparse.Namespace) -> int:
             )
             told = plain(removed)
             if not screen.as_json:
-                screen.line(("✓ ", "green"), f"the content of {len(removed.entries)} entries is gone")
+                screen.line(("✓ ", "green"), f"the content of {counted(len(removed.entries), 'entry', 'entries')} is gone")
                 for words in removed.unreachable:
                     screen.line(("! ", "yellow"), words, indent=2)
         elif not arguments.vacuum:
@@ -241,7 +241,9 @@ def _edited(screen: Screen, edit: Any) -> None:
 
 def _beyond(screen: Screen, session_id: str, count: int) -> None:
     if count:
-        screen.line(("! ", "yellow"), f"{count} effects happened that this transcript doesn't show: perdure effects {session_id}")
+        screen.line(
+            ("! ", "yellow"), f"{counted(count, 'effect')} happened that this transcript doesn't show: perdure effects {session_id}"
+        )
 
 
 async def _named(runtime: Runtime, session_id: str, text: str) -> str:

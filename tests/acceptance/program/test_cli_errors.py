@@ -70,6 +70,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory, copies: Copies) -> Path:
         (["run", "agents_here", "hello"], 2, "module:attribute"),
         (["run", "agents_here:nobody", "hello"], 2, "its agents: shop"),
         (["run", "agents_here:number", "hello"], 2, "not an Agent"),
+        (["run", "agents_here:refund", "hello"], 2, "'agents_here:refund' is a tool, not an Agent"),
         (["run", "no_such_module:agent", "hello"], 2, "can't be imported"),
         (["run", "nothere:agent", "hello"], 2, "there is no nothere.py in /"),
         (["run", "needy:agent", "hello"], 2, "it needs not_installed: install that"),

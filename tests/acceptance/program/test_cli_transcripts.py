@@ -54,6 +54,9 @@ def test_content_is_removed_from_every_view_and_from_the_file(perdure: Program) 
     assert "content of" in perdure("show", "s")
     assert perdure("verify")
     perdure("redact", "s", "0", code=3)
+    perdure("run", SHOP, "hello again", "--session", "t")
+    assert "the content of 1 entry is gone" in perdure("redact", "t", "0")
+    assert "content of the message 0 (1 entry) was removed" in perdure("show", "t")
     perdure("redact", "s", code=2)
 
 

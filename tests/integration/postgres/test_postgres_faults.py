@@ -381,7 +381,7 @@ async def test_without_the_package_it_says_which_extra_has_it(monkeypatch: pytes
     with pytest.raises(MissingExtra) as caught:
         async with perdure.open("postgresql://here/x"):
             pass
-    assert "pip install perdure[postgres]" in str(caught.value)
+    assert "pip install 'perdure[postgres]'" in str(caught.value)
 
 
 # ------------------------------------------------------------------------------------------------------------------- the time

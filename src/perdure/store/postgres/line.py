@@ -176,7 +176,7 @@ def connect(conninfo: str, queries: dict[str, bytes], timeout: float) -> Line:
     try:
         import psycopg
     except ImportError as error:
-        raise MissingExtra("PostgreSQL needs psycopg", hint="pip install perdure[postgres]") from error
+        raise MissingExtra("PostgreSQL needs psycopg", hint="pip install 'perdure[postgres]'") from error
     try:
         connection = psycopg.Connection.connect(conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.ProgrammingError as error:
