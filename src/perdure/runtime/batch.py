@@ -22,6 +22,7 @@ from ..core.entries import (
     Entry,
     Halted,
     OperationEnded,
+    OperationPlanned,
     OperationStarted,
     SubmissionRefused,
     TurnEnded,
@@ -29,7 +30,7 @@ from ..core.entries import (
 from ..core.errors import Refused
 from ..core.journal import Sealed, seal
 from ..core.phase import phase
-from ..core.records import Failure, Pool
+from ..core.records import Failure, Plan, Pool
 from ..core.reports import Calling
 from ..store.base import Catalogue, Claim, Commit, Edited, EffectRow, InboxRow, Loaded, SessionStatus, StoredBlob, UniqueState
 from ..store.pools import Draw
@@ -54,6 +55,14 @@ def seal_all(entries: list[Entry], *, chain: bytes, session_id: str) -> tuple[Se
 def standing(entry: OperationEnded | EffectSettled) -> UniqueState | None:
     """Whether what only one call may do is done, or may be; ``None``: it may be done again. What failed or was cancelled did not happen."""
     return "succeeded" if entry.status == "succeeded" else "uncertain" if entry.status == "uncertain" else None
+
+
+def _plan(turn: Turn | None, operation: str, written: tuple[Entry, ...]) -> Plan | None:
+    """An operation's plan: the turn's before, or that of ``written``, where one command began and ended it."""
+    if turn is not None and (item := turn.operation(operation)) is not None:
+        return item.plan
+    begun = (entry for entry in written if isinstance(entry, OperationPlanned | OperationStarted) and entry.operation == operation)
+    return next((entry.plan for entry in begun if entry.plan is not None), None)
 
 
 @cache
@@ -131,10 +140,10 @@ class Batch:
                     self._draw(turn, turn.allowance, ends=True)
                 case AllowanceGranted() if self.pool is not None:
                     self.pool = replace(self.pool, drawn=plus(self.pool.drawn, entry.drawn))
-                case EffectSettled() | OperationEnded(final=True) if entry.attempt and turn is not None:
-                    item = turn.operation(entry.operation)
-                    if item is not None and item.plan.effect_key:
-                        key = effect_key(item.plan.name, item.plan.effect_key)
+                case EffectSettled() | OperationEnded(final=True) if entry.attempt:
+                    plan = _plan(turn, entry.operation, written)
+                    if plan is not None and plan.effect_key:
+                        key = effect_key(plan.name, plan.effect_key)
                         self.effects.append(EffectRow(effect_key=key, seq=entry.seq, state=entry.status))
         return written
 

@@ -395,6 +395,21 @@ async def test_a_branch_has_no_children_of_its_own_and_is_asked_before_it_calls_
         assert called[1].startswith("f.")
 
 
+async def test_a_call_of_an_agent_in_the_background_is_an_effect_that_a_branch_asks_about(stage: Stage) -> None:
+    # The stage verifies what is stored as its process ends.
+    async with stage.process() as runtime:
+        child = clerk(asks(call("pay", cents=5)), says("Paid."), tools=[pay])
+        agent = lead(child, background=True)
+        await runtime.run(agent, "Please.", session="s", submission="m")
+
+        assert (await runtime.sessions.fork("s", at=1, session_id="f", while_running=True)).effects == 1
+        running = asyncio.ensure_future(runtime.run(agent, "Again.", session="f", submission="m2"))
+        [request] = await eventually(lambda: runtime.sessions.requests("f"), stage.clock)
+        assert (request.name, request.entry.match and request.entry.match.beyond) == ("clerk", True)
+        await runtime.sessions.approve("f", request.request_id)
+        await running
+
+
 async def test_a_child_that_can_do_nothing_is_no_effect(stage: Stage) -> None:
     async with stage.process() as runtime:
         await runtime.run(lead(clerk()), "Please.", session="s", submission="m")
