@@ -628,7 +628,9 @@ class SessionCheck:
             if row.status not in (status, "halted") and not (row.status == "stuck" and row.claims >= STUCK_CLAIMS):
                 yield f"the status is {row.status}, but should be {status}"
             low = max(stored.at, self.latest_arrival_at)
-            high = max(low, row.updated) if row.status == "halted" and not stored.halted else low
+            # Halting by this column alone writes no entry, nor does letting go what its holder couldn't go on with.
+            unsaid = (row.status == "halted" and not stored.halted) or stored.turn is not None or bool(stored.errands)
+            high = max(low, row.updated) if unsaid else low
             # Parking as stuck is one more claim, and writes no entry.
             if not 0 <= row.claims <= self.recoveries + (self.recoveries >= STUCK_CLAIMS - 1):
                 yield f"{row.claims} claims without progress are counted, but {self.recoveries} are in the journal"

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import perdure
-from perdure import Agent, Reply, ScriptedModel, ToolCall, tool
+from perdure import Agent, FunctionModel, ModelRequest, Reply, Runtime, ScriptedModel, ToolCall, tool
 from perdure.core.errors import StoreBroken
+from perdure.runtime.verify import verify
 from perdure.store.base import Commit
 from perdure.store.memory import MemoryStore
 from perdure.store.sqlite import SQLiteStore
@@ -44,6 +45,34 @@ async def test_a_message_that_comes_after_the_handle_was_closed_is_not_taken_by_
         armed = False
         assert await runtime.recover([agent]) == ["s"]
         assert [entry.kind for entry in await runtime.sessions.entries("s")].count("turn_completed") == 2
+
+
+async def test_what_a_failed_driver_let_go_of_in_mid_turn_is_not_called_damaged() -> None:
+    clock = VirtualClock()
+    memory = MemoryStore(clock.now)
+    broken = False
+
+    async def gate(call: Call, when: str) -> None:
+        if broken and when == "before" and isinstance(call.given, Commit):
+            raise StoreBroken("the disk was full for a moment")
+
+    def answer(request: ModelRequest) -> str:
+        nonlocal broken
+        if not broken:
+            # The model takes its time, so that the last fact is long past when the session is let go.
+            broken = True
+            clock.advance(300)
+        return "hello"
+
+    agent = Agent("a", model=FunctionModel(answer))
+    async with Runtime(FaultStore(memory, gate=gate), clock=clock) as runtime:
+        with pytest.raises(StoreBroken):
+            await runtime.run(agent, "one", session="s", submission="m")
+        while (await runtime.sessions.info("s")).holder is not None:
+            await asyncio.sleep(0)
+        info = await runtime.sessions.info("s")
+        assert (info.status, info.updated) == ("queued", clock.now())
+        assert [str(problem) async for problem in verify(memory)] == []
 
 
 async def test_a_message_that_comes_while_a_failed_driver_lets_go_of_an_idle_session_is_found() -> None:
