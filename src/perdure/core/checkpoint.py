@@ -87,8 +87,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     process is needed meanwhile. ``restarts`` and ``failures`` count attempts that ended so and were not
     the last. ``request`` is the open request's id, ``receipt`` the entry that
     holds the result so far, ``response`` that result's digest, ``archived`` whether models see only an excerpt of it, ``edited`` the
-    decision that replaced the arguments. Of the plan of a call that ended only kind, name and call are left, and ``ends`` if it ended the
-    turn.
+    decision that replaced the arguments. Of the plan of a call that ended only kind, name and call are left, ``ends`` if it ended the
+    turn, and ``until`` of a step that was a sleep.
     """
 
     id: str

@@ -324,6 +324,8 @@ def _end(plan: Plan, entry: OperationEnded | EffectSettled) -> dict[str, Any]:
         effect=plan.effect if plan.kind == "step" else "pure",
         upto=plan.upto,
         ends=plan.ends if entry.status == "succeeded" else "",
+        # Code that changed since may ask for a step under a sleep's name.
+        until=plan.until if plan.kind == "step" else 0,
     )
     return {"status": "ended", "deadline": 0, "receipt": entry.seq, "response": entry.digest, "archived": entry.archived, "plan": left}
 

@@ -170,6 +170,8 @@ class Steps:
         identity = deed.identity
         while True:
             item = self._checkpoint().operation(identity)
+            if item is not None:
+                _check_same(item, deed)
             if item is not None and item.status == "ended":
                 return await self._result(item)
             if item is None or item.status == "ready":
@@ -290,6 +292,17 @@ class Steps:
         if response.is_error:
             raise EffectFailed(f"{name}: {response.response}")
         return response.response
+
+
+def _check_same(item: Operation, deed: Deed) -> None:
+    """Raises `UsageError` where changed code asks for something else under a name: what became of the one says nothing of the other."""
+    before, now = item.plan, deed.plan
+    if bool(before.until) != bool(now.until):
+        was, wanted = ("a sleep", "a step") if before.until else ("a step", "a sleep")
+        raise UsageError(f"{deed.name} was {was} when it began, and is {wanted} now", hint="nothing was done; give it a name of its own")
+    if item.status == "ready" and before.effect != now.effect:
+        hint = "nothing more was done; give it a name of its own"
+        raise UsageError(f"{deed.name} was {before.effect} when it began, and is {now.effect} now", hint=hint)
 
 
 def _responded(name: str, response: Any, is_error: bool) -> tuple[tuple[Part, ...], tuple[StoredBlob, ...]]:

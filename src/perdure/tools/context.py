@@ -91,7 +91,8 @@ class ToolContext:
         same time.
 
         Raises `EffectFailed` if the function raised, now or when it ran, or the call is over; `EffectUncertain` where nobody knows;
-        `UsageError` for a name that is taken in this attempt or can't be one, in a tool that isn't async, and for an effect in a pure one.
+        `UsageError` for a name that is taken in this attempt, was a sleep's or can't be one, in a tool that isn't async, for an effect in
+        a pure one, and where what is to be done again has another ``effect`` than when it began.
         """
         if self.outside is None:
             raise UsageError("nothing can be done outside here", hint="steps are for async tools, while they run")
@@ -115,8 +116,8 @@ class ToolContext:
         and so does this. ``moment`` is a `datetime` with a time zone, a `timedelta` from now on, or milliseconds since 1970; the one that
         was given first counts. Nothing else of the call may be under way, since it would be cut off. Interrupting the turn ends it.
 
-        Raises `UsageError` where the tool isn't ``resumable``, for what is no time, beside another step, and for a name that can't be one;
-        `EffectFailed` if the call is over.
+        Raises `UsageError` where the tool isn't ``resumable``, for what is no time, beside another step, and for a name that was a
+        step's or can't be one; `EffectFailed` if the call is over.
         """
         if self.sleeping is None:
             raise UsageError("this call can't sleep", hint="resumable tools can, while they run: @tool(resumable=True)")

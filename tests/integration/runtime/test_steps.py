@@ -570,6 +570,66 @@ async def test_a_call_that_sleeps_needs_no_process_and_goes_on_in_another_one(ki
         assert await problems(second) == []
 
 
+@pytest.mark.parametrize("before", ["sleep", "step"])
+async def test_changed_code_that_gives_a_step_the_name_of_a_sleep_or_a_sleep_that_of_a_step_is_refused(before: str, tmp_path: Path) -> None:
+    place, done, told = Place("memory", tmp_path / "agents.db"), [], []
+
+    def charging(asked: str) -> Any:
+        @tool(effect="external", resumable=True)
+        async def charge(ctx: ToolContext) -> Any:
+            try:
+                if asked == "sleep":
+                    await ctx.sleep_until("pay", timedelta(hours=1))
+                else:
+                    await ctx.step("pay", lambda: done.append(asked))
+            except UsageError as error:
+                told.append(str(error))
+                raise
+            await ctx.sleep_until("after", timedelta(hours=2))
+            return "charged"
+
+        return agent(charge)
+
+    after = "step" if before == "sleep" else "sleep"
+    async with place.process() as first:
+        await first.sessions.send("s", "Please.", submission="m1", agent="a")
+        await first.recover([charging(before)])
+    place.clock.advance(2 * HOUR)
+    async with place.process() as second:
+        await second.recover([charging(after)])
+        assert len(told) == 1
+        assert f"charge/pay was a {before} when it began, and is a {after} now" in told[0]
+        # Nothing was begun outside where there was but a sleep; otherwise a person says what it came to.
+        assert [effect.name for effect in await second.sessions.uncertain("s")] == ([] if before == "sleep" else ["charge"])
+        assert done == (["step"] if before == "step" else [])
+        assert await problems(second) == []
+
+
+async def test_a_step_that_is_to_be_done_again_is_refused_under_another_class() -> None:
+    crash, effect, done, told = Crash(), "idempotent", [], []
+
+    @tool(effect="external", resumable=True)
+    async def charge(ctx: ToolContext) -> Any:
+        def pay() -> str:
+            nonlocal effect
+            done.append(effect)
+            effect = "external"
+            crash.die()
+            return "paid"
+
+        try:
+            return await ctx.step("pay", pay, effect=effect)  # type: ignore[arg-type]
+        except UsageError as error:
+            told.append(str(error))
+            raise
+
+    second, _ = await run_dying(crash, agent(charge))
+    assert done == ["idempotent"]
+    assert "charge/pay was idempotent when it began, and is external now" in told[-1]
+    assert await problems(second) == []
+    await second.close()
+
+
 async def test_a_time_that_has_passed_is_as_good_as_now(runtime: Runtime) -> None:
     done: list[str] = []
     await runtime.run(agent(remind(done, 0)), "Please.", session="s")
