@@ -426,7 +426,7 @@ class StoreBroken(StoreError):
 
 
 class TransactionLost(StoreError):
-    """A function that ran within a commit ended the transaction, or worked in it for too long. Nothing of the commit was kept."""
+    """A function that ran within a commit ended the transaction, worked in it for too long, or lost it. Nothing of the commit was kept."""
 
     code = "transaction_lost"
 

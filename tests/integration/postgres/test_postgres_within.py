@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -47,6 +48,7 @@ def put(value: int, *more: str) -> Callable[[psycopg.Connection[Any]], Any]:
 MEDDLING = [
     "UPDATE sessions SET version = version",
     "DELETE FROM journal WHERE seq = 9",
+    "DELETE FROM lent",
     "INSERT INTO cursors VALUES ('s', 1, 'ann', 1)",
     "SELECT value FROM meta",
     "SELECT claim(7, no, 'r9', true, NULL) FROM sessions",
@@ -67,12 +69,121 @@ async def test_what_belongs_to_the_store_is_out_of_a_users_reach(mine: Mine) -> 
         with pytest.raises(TransactionLost, match="store's own tables"):
             await store.commit(within(step(no), put(1, statements)))
     for statements in ENDING:
-        with pytest.raises(TransactionLost, match="ended the transaction"):
+        with pytest.raises(TransactionLost, match=r"end(ed)? the transaction"):
             await store.commit(within(step(no), put(2, *statements.split("; "))))
     assert await everything(store, "s") == before
-    assert 1 not in [value for (value,) in theirs()]
     assert await store.commit(within(step(no), put(3))) == Committed(2, 0, 1)
-    assert (3,) in theirs()
+    assert theirs() == [(3,)]
+
+
+def committed(connection: psycopg.Connection[Any]) -> None:
+    connection.commit()
+
+
+def committed_with_a_savepoint(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("SAVEPOINT mine")
+    connection.execute("COMMIT AND CHAIN")
+
+
+def committed_in_a_pipeline(connection: psycopg.Connection[Any]) -> None:
+    with connection.pipeline():
+        connection.execute("COMMIT")
+
+
+def committed_below_the_cursors(connection: psycopg.Connection[Any]) -> None:
+    connection.pgconn.exec_(b"COMMIT")
+
+
+def committed_after_a_check(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    connection.execute("COMMIT")
+
+
+def committed_with_a_check(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("SET CONSTRAINTS ALL IMMEDIATE; COMMIT")
+
+
+def committed_after_the_savepoint(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("ROLLBACK TO within")
+    put(2, "COMMIT")(connection)
+
+
+def rolled_back_before_more(connection: psycopg.Connection[Any]) -> None:
+    connection.rollback()
+    put(2)(connection)
+
+
+def rolled_back_with_more(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("ROLLBACK; INSERT INTO theirs VALUES (2)")
+
+
+def rolled_back_before_a_block(connection: psycopg.Connection[Any]) -> None:
+    connection.rollback()
+    with connection.transaction():
+        put(2)(connection)
+
+
+def chained(connection: psycopg.Connection[Any]) -> None:
+    connection.execute(psycopg.sql.SQL("ROLLBACK AND CHAIN"))
+    put(2, "COMMIT")(connection)
+
+
+def prepared(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("PREPARE TRANSACTION 'mine'")
+
+
+ENDS = [
+    *(committed, committed_with_a_savepoint, committed_in_a_pipeline, committed_below_the_cursors),
+    *(committed_after_a_check, committed_with_a_check, committed_after_the_savepoint, prepared),
+    *(rolled_back_before_more, rolled_back_before_a_block, rolled_back_with_more, chained),
+]
+REFUSED = (rolled_back_with_more, chained)
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("ending", ENDS)
+async def test_nothing_stays_of_a_function_that_ends_its_transaction_by_whatever_way(
+    mine: Mine, ending: Callable[[psycopg.Connection[Any]], None], hidden: bool
+) -> None:
+    store, theirs = mine
+    no = await create(store)
+
+    def function(connection: psycopg.Connection[Any]) -> None:
+        put(1)(connection)
+        with suppress(*([Exception] if hidden else [])):
+            ending(connection)
+
+    refused = ending in REFUSED
+    if hidden and refused:
+        assert await store.commit(within(step(no), function)) == Committed(2, 0, 1)
+        assert theirs() == [(1,)]
+        return
+    with pytest.raises(TransactionLost, match="asked to end" if refused else "ended the transaction"):
+        await store.commit(within(step(no), function))
+    assert theirs() == []
+    assert (await row_of(store)).version == 1
+    assert await store.commit(within(step(no), put(3))) == Committed(2, 0, 1)
+    assert theirs() == [(3,)]
+    assert postgres_rows(store, "lent") == []
+
+
+def postgres_rows(store: PostgresStore, table: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(store.address.conninfo, autocommit=True) as connection:
+        return connection.execute(f'SELECT * FROM "{store.address.schema}".{table}'.encode()).fetchall()
+
+
+async def test_a_function_may_have_its_constraints_checked_early_and_often(mine: Mine) -> None:
+    store, theirs = mine
+    no = await create(store)
+
+    def checked(connection: psycopg.Connection[Any]) -> None:
+        for _ in range(3):
+            put(1, "SET CONSTRAINTS ALL IMMEDIATE", "SET CONSTRAINTS ALL DEFERRED")(connection)
+        with pytest.raises(psycopg.errors.ForeignKeyViolation), connection.transaction():
+            put(2, "INSERT INTO seats VALUES (77)", "SET CONSTRAINTS ALL IMMEDIATE")(connection)
+
+    assert await store.commit(within(step(no), checked)) == Committed(2, 0, 1)
+    assert theirs() == [(1,)] * 3
 
 
 async def test_sql_that_does_not_end_is_ended(mine: Mine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +309,14 @@ async def test_what_a_function_set_is_set_for_nobody_after_it(mine: Mine) -> Non
         kept.append(connection)
 
     assert await store.commit(within(step(no), odd)) == Committed(2, 0, 1)
-    for name in ("synchronous_commit", "statement_timeout", "search_path", "role", "idle_in_transaction_session_timeout"):
+    for name in (
+        "synchronous_commit",
+        "statement_timeout",
+        "search_path",
+        "role",
+        "idle_in_transaction_session_timeout",
+        "default_transaction_read_only",
+    ):
         ((value,),) = kept[0].execute(f"SHOW {name}".encode()).fetchall()
         with psycopg.connect(store.address.conninfo) as fresh:
             assert fresh.execute(f"SHOW {name}".encode()).fetchall() == [(value,)]
@@ -211,4 +329,47 @@ async def test_a_constraint_that_was_put_off_is_the_functions_failure_and_not_th
         await store.commit(within(step(no), put(1, "INSERT INTO seats VALUES (77)")))
     assert (await row_of(store)).version == 1
     assert await store.commit(within(step(no), put(2, f"INSERT INTO seats VALUES ({no})"))) == Committed(2, 0, 1)
+    assert theirs() == [(2,)]
+
+
+def closes(connection: psycopg.Connection[Any]) -> None:
+    connection.close()
+
+
+def cut(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+@pytest.mark.parametrize("loses", [closes, cut])
+async def test_a_function_that_loses_its_connection_each_time_is_not_called_for_ever(
+    mine: Mine, loses: Callable[[psycopg.Connection[Any]], None]
+) -> None:
+    store, theirs = mine
+    no = await create(store)
+    calls: list[int] = []
+
+    def function(connection: psycopg.Connection[Any]) -> None:
+        calls.append(1)
+        put(1)(connection)
+        loses(connection)
+
+    with pytest.raises(TransactionLost, match="the connection was lost while a function used it"):
+        await asyncio.wait_for(store.commit(within(step(no), function)), 20)
+    assert len(calls) == 3
+    assert theirs() == []
+    assert await store.commit(within(step(no), put(3))) == Committed(2, 0, 1)
+
+
+async def test_a_connection_that_is_lost_once_costs_the_function_nothing(mine: Mine) -> None:
+    store, theirs = mine
+    no = await create(store)
+    calls: list[int] = []
+
+    def function(connection: psycopg.Connection[Any]) -> None:
+        calls.append(1)
+        put(len(calls))(connection)
+        if len(calls) == 1:
+            cut(connection)
+
+    assert await store.commit(within(step(no), function)) == Committed(2, 0, 1)
     assert theirs() == [(2,)]

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
 from ...core import canonical
-from ...core.errors import StoreBroken
+from ...core.errors import StoreBroken, TransactionLost
 from ...core.records import Limits, Pool
 from .. import rules
 from ..base import (
@@ -71,6 +70,9 @@ FORGOTTEN_AFTER = 24 * 3600 * 1000
 
 VACUUM_PAUSE = 0.05
 """How often a vacuum looks whether those have ended who may still see what was deleted (seconds)."""
+
+LOSSES = 3
+"""How often a function may lose the connection that it was lent: it may be at fault, and no more of them would show."""
 
 CHUNK = 500
 """How many rows of a session that is taken over go at once."""
@@ -174,9 +176,26 @@ def remove_pool(line: Line, owner: str) -> bool:
 
 
 def commit_within(
-    line: Line, database: Database, token: int, commit: Commit, within: Callable[[Run], Commit], again: bool, made: list[Commit]
+    line: Line,
+    database: Database,
+    token: int,
+    commit: Commit,
+    within: Callable[[Run], Commit],
+    again: bool,
+    made: list[Commit],
+    losses: list[Lost],
 ) -> CommitAnswer:
-    """``made`` is what ``within`` returned, for whoever asks again."""
+    """``made`` is what ``within`` returned, and ``losses`` are connections that were lost while it ran, for whoever asks again."""
+
+    def run(function: Callable[[Any], T]) -> T:
+        try:
+            return run_within(line, database, function)
+        except Lost as error:
+            losses.append(error)
+            if len(losses) < LOSSES:
+                raise
+            raise TransactionLost(f"{error}, {LOSSES} times", hint="leave the connection open; nothing of it was kept") from error
+
     line.run("begin")
     try:
         line.run("compare")
@@ -190,7 +209,7 @@ def commit_within(
             return committed(answer)
         # What was changed only to compare goes again; the row stays locked where nothing was.
         line.run("compare_undo" if commit.claim is not None or commit.received else "compare_done")
-        made[:] = [rules.check_within(commit, within(partial(run_within, line, database)))]
+        made[:] = [rules.check_within(commit, within(run))]
         answer = _apply(line, database, token, made[0], False)
         if answer.code == "done":
             if (refused := _take(line, made[0]) or _draw(line, made[0])) is not None:

@@ -22,8 +22,13 @@ RELEASE SAVEPOINT compare;
 ROLLBACK TO SAVEPOINT compare;
 
 -- name: within
--- A user's statements begin.
+-- A user's statements begin, and can't end the transaction.
+INSERT INTO perdure.lent (transaction) VALUES (pg_current_xact_id());
 SAVEPOINT within;
+
+-- name: within_ended
+-- We can.
+DELETE FROM perdure.lent WHERE transaction = pg_current_xact_id() RETURNING true;
 
 -- name: within_done
 -- They are part of the commit.
@@ -32,6 +37,10 @@ RELEASE SAVEPOINT within;
 -- name: within_undo
 -- They are not.
 ROLLBACK TO SAVEPOINT within;
+
+-- name: within_untimed
+-- How long what follows may take is not theirs to say.
+SET LOCAL statement_timeout = 0;
 
 -- name: within_over
 -- Nothing of theirs is put off to the end, or set any longer.

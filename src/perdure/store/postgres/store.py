@@ -44,7 +44,7 @@ from . import alone, reads, shapes
 from .address import parse
 from .database import Database
 from .lanes import Lanes
-from .line import Line
+from .line import Line, Lost
 from .notices import Notices
 from .writer import Writer
 
@@ -194,11 +194,13 @@ class PostgresStore:
         # Somebody else's statements, a look through a whole tree, or a row that another session may want: nobody else's commit waits
         # for that.
         token = _token()
-        within, made = commit.within, list[Commit]()
+        within, made, losses = commit.within, list[Commit](), list[Lost]()
         if within is None:
             answer = await self._alone.write(lambda line, again: alone.commit(line, database, token, commit, again))
         else:
-            answer = await self._alone.write(lambda line, again: alone.commit_within(line, database, token, commit, within, again, made))
+            answer = await self._alone.write(
+                lambda line, again: alone.commit_within(line, database, token, commit, within, again, made, losses)
+            )
         if isinstance(answer, Committed):
             self._changed(commit.no)
         return answer

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import psycopg
 
+from ...core.errors import TransactionLost
+
 __all__ = ["NamedCursor", "PlainCursor", "watched"]
+
+_ROLLBACK = re.compile(r"(?:^|;)\s*(?:rollback|abort)\b(?!\s+(?:(?:work|transaction)\s+)?to\b)", re.IGNORECASE)
 
 C = TypeVar("C", bound="PlainCursor")
 
@@ -17,20 +22,28 @@ class PlainCursor(psycopg.Cursor[Any]):
 
     may_begin: Callable[[], None]
 
-    def execute(self, *arguments: Any, **options: Any) -> Any:
+    def execute(self, query: Any, *arguments: Any, **options: Any) -> Any:
         self.may_begin()
-        return super().execute(*arguments, **options)
+        self._leaves_open(query)
+        return super().execute(query, *arguments, **options)
 
     def executemany(self, query: Any, params_seq: Iterable[Any], **options: Any) -> None:
         super().executemany(query, self._in_time(params_seq), **options)
 
-    def stream(self, *arguments: Any, **options: Any) -> Any:
+    def stream(self, query: Any, *arguments: Any, **options: Any) -> Any:
         self.may_begin()
-        return super().stream(*arguments, **options)
+        self._leaves_open(query)
+        return super().stream(query, *arguments, **options)
 
     def copy(self, *arguments: Any, **options: Any) -> Any:
         self.may_begin()
         return super().copy(*arguments, **options)
+
+    def _leaves_open(self, query: Any) -> None:
+        text = query.as_string(self) if isinstance(query, psycopg.sql.Composable) else query
+        if _ROLLBACK.search(text.decode(errors="replace") if isinstance(text, bytes) else str(text)):
+            # The server refuses the other end of a transaction, and this one to nobody.
+            raise TransactionLost("the function asked to end the transaction that it runs in", hint="raise, and it is rolled back")
 
     def _in_time(self, parameters: Iterable[Any]) -> Iterator[Any]:
         for each in parameters:

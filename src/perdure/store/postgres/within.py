@@ -32,7 +32,7 @@ def run_within(line: Line, database: Database, function: Callable[[Any], T]) -> 
     connection broke.
     """
     end = time.monotonic() + SECONDS
-    line.run("within")
+    line.script(database.statements("within"), timeout=SECONDS)
     before = _traces(line, database, limited=True)
     failure: BaseException | None = None
     try:
@@ -66,6 +66,7 @@ def _keep(line: Line, database: Database, before: tuple[Any, ...]) -> None:
     """What was written is part of the transaction."""
     _still_open(line, None)
     try:
+        line.run("within_untimed")
         line.script(database.statements("within_over"), timeout=SECONDS)
     except Failed as error:
         failure = _as_psycopg(error)
@@ -74,9 +75,11 @@ def _keep(line: Line, database: Database, before: tuple[Any, ...]) -> None:
     if after[0] != before[0]:
         raise _ended()
     if after != before:
-        raise TransactionLost("the function touched the store's own tables", hint="they are perdure's; use tables of your own")
+        raise _touched()
     try:
         line.run("within_done")
+        if line.run("within_ended") != [(True,)]:
+            raise _touched()
     except Failed as error:
         raise _ended() from error
 
@@ -86,7 +89,7 @@ def _undo(line: Line, before: tuple[Any, ...], failure: BaseException) -> NoRetu
     _still_open(line, failure)
     try:
         line.run("within_undo")
-        same = line.run("transaction") == [before[:1]]
+        same = line.run("transaction") == [before[:1]] and line.run("within_ended") == [(True,)]
     except Failed as error:
         raise _ended() from error
     if not same:
@@ -105,10 +108,16 @@ def _ended() -> TransactionLost:
     return TransactionLost("the function ended the transaction that it ran in", hint="leave BEGIN, COMMIT and ROLLBACK out of it")
 
 
+def _touched() -> TransactionLost:
+    return TransactionLost("the function touched the store's own tables", hint="they are perdure's; use tables of your own")
+
+
 def _traces(line: Line, database: Database, *, limited: bool = False) -> tuple[Any, ...]:
     """Which transaction this is, and what it has done to the store's tables. ``limited``: and from now on its statements' time is."""
     milliseconds = f"{SECONDS * 1000:.0f}" if limited else None
-    (row,) = line.run("traces", database.address.schema, TEXTS.encode(sorted(database.tables)), milliseconds)
+    # What keeps it open writes that one itself.
+    tables = sorted(database.tables - {"lent"})
+    (row,) = line.run("traces", database.address.schema, TEXTS.encode(tables), milliseconds)
     return row[:4]
 
 
@@ -118,17 +127,26 @@ def _watched(line: Line, end: float) -> Iterator[None]:
     # Whoever has no PostgreSQL has no psycopg.
     from .watched import NamedCursor, PlainCursor, watched
 
-    def in_time() -> None:
+    def may_begin() -> None:
         if time.monotonic() > end:
             raise _too_long()
+        if not line.closed and not line.in_transaction:
+            # Alone it would stay.
+            raise _ended()
+
+    def transaction(*arguments: Any, **options: Any) -> Any:
+        may_begin()
+        return type(connection).transaction(connection, *arguments, **options)
 
     connection = line.psycopg
     kept = connection.cursor_factory, connection.server_cursor_factory, connection.row_factory
-    connection.cursor_factory = watched(PlainCursor, in_time)
-    connection.server_cursor_factory = watched(NamedCursor, in_time)
+    connection.cursor_factory = watched(PlainCursor, may_begin)
+    connection.server_cursor_factory = watched(NamedCursor, may_begin)
+    connection.transaction = transaction  # type: ignore[method-assign]
     try:
         yield
     finally:
+        del connection.transaction
         connection.cursor_factory, connection.server_cursor_factory, connection.row_factory = kept
 
 

@@ -142,3 +142,9 @@ CREATE TABLE perdure.cursors (
     seq bigint NOT NULL,
     PRIMARY KEY (root, no, consumer)
 );
+
+-- The transactions in which a user's function works; each row goes before its transaction ends.
+CREATE TABLE perdure.lent (
+    transaction xid8 PRIMARY KEY,
+    asked timestamptz
+);

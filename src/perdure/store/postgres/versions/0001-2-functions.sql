@@ -722,3 +722,19 @@ BEGIN
     RETURN true;
 END
 $$;
+
+-- A user's function may have what was put off until the end done at once, but may not end the transaction. What the first does puts this
+-- off again, until a later statement; at the end, there is none.
+CREATE FUNCTION perdure.stays_open() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    SET CONSTRAINTS perdure.stays_open DEFERRED;
+    UPDATE perdure.lent SET asked = statement_timestamp() WHERE transaction = pg_current_xact_id();
+    IF FOUND AND NEW.asked = statement_timestamp() THEN
+        RAISE EXCEPTION 'a function that works in a commit may not end its transaction' USING ERRCODE = 'PD004';
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE CONSTRAINT TRIGGER stays_open AFTER INSERT OR UPDATE ON perdure.lent DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION perdure.stays_open();
