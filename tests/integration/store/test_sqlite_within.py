@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import apsw
 import pytest
 
-from perdure.core.errors import TransactionLost
+from perdure.core.errors import PerdureError, TransactionLost
 from perdure.store.base import Commit, Committed, Run, Stale
 from perdure.store.conformance import create, everything, row_of, step, within
 from perdure.store.sqlite import SQLiteStore
@@ -216,3 +217,102 @@ async def test_what_was_made_of_a_users_statements_is_found_again_after_a_commit
         assert execute_once
     assert theirs(path) == []
     sound(path)
+
+
+def closes(connection: Any) -> None:
+    connection.close()
+
+
+def closes_by_a_cursor(connection: Any) -> None:
+    connection.cursor().connection.close()
+
+
+def traces(connection: Any) -> None:
+    connection.set_exec_trace(lambda *_: 1 / 0)
+
+
+def permits(connection: Any) -> None:
+    connection.set_authorizer(None)
+
+
+def opens_a_blob(connection: Any) -> None:
+    connection.blob_open("main", "journal", "body", 1, True)
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("meddle", [closes, closes_by_a_cursor, traces, permits, opens_a_blob])
+async def test_the_connection_itself_is_out_of_a_users_reach(path: Path, meddle: Callable[[Any], None], hidden: bool) -> None:
+    def function(connection: Any) -> None:
+        put(4)(connection)
+        with suppress(*([apsw.Error] if hidden else [])):
+            meddle(connection)
+
+    async with store_at(path) as store:
+        numbers = [await create(store, f"s{index}") for index in range(4)]
+        execute(path, "CREATE TABLE theirs (x)")
+        asked = [store.commit(within(step(no), function if index == 1 else put(index))) for index, no in enumerate(numbers)]
+        answers = await asyncio.wait_for(together(path, store, asked), 20)
+        assert [answer for index, answer in enumerate(answers) if index != 1] == [Committed(2, 0, 1)] * 3
+        assert isinstance(answers[1], Committed if hidden else apsw.AuthError)
+        assert isinstance(await store.commit(within(step(numbers[0], 2), put(20))), Committed)
+    assert theirs(path) == sorted([0, 2, 3, 20, *([4] if hidden else [])])
+    sound(path)
+
+
+async def test_a_connection_that_is_kept_is_of_no_use_after_the_commit(path: Path) -> None:
+    kept: list[Any] = []
+
+    def keeping(connection: Any) -> None:
+        put(1)(connection)
+        kept.extend((connection, connection.execute, connection.cursor(), connection.cursor().connection))
+
+    async with store_at(path) as store:
+        no = await create(store)
+        execute(path, "CREATE TABLE theirs (x)")
+        assert isinstance(await store.commit(within(step(no), keeping)), Committed)
+        connection, execute_kept, cursor, again = kept
+        more = "INSERT INTO theirs VALUES (2)"
+        for use in (
+            lambda: connection.execute(more),
+            lambda: execute_kept(more),
+            lambda: cursor.execute(more),
+            lambda: again.execute(more),
+        ):
+            with pytest.raises((apsw.ConnectionClosedError, apsw.CursorClosedError)):
+                use()
+        with pytest.raises(apsw.ConnectionClosedError), connection:
+            pass
+    assert theirs(path) == [1]
+    sound(path)
+
+
+async def test_sql_that_was_ended_fails_the_function_even_if_it_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(within_module, "SECONDS", 0.05)
+
+    def hiding(connection: Any) -> None:
+        put(1)(connection)
+        with suppress(apsw.InterruptError):
+            connection.execute("WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n").fetchall()
+
+    async with store_at(path) as store:
+        no = await create(store)
+        execute(path, "CREATE TABLE theirs (x)")
+        with pytest.raises(TransactionLost, match="longer than"):
+            await store.commit(within(step(no), hiding))
+        assert (await row_of(store)).version == 1
+    assert theirs(path) == []
+    sound(path)
+
+
+async def test_a_writer_whose_connection_is_gone_tells_so_and_can_still_be_closed(path: Path) -> None:
+    async with store_at(path) as store:
+        assert isinstance(store, SQLiteStore)
+        no = await create(store)
+        writer = store._writer
+        assert writer is not None
+        gone = writer._tx.connection.close
+        with pytest.raises(PerdureError):
+            await asyncio.wait_for(store.commit(within(step(no), lambda _: gone())), 10)
+        with pytest.raises(PerdureError):
+            await asyncio.wait_for(store.commit(step(no)), 10)
+        await asyncio.wait_for(store.close(), 10)

@@ -6,11 +6,12 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
 from ...core.errors import StoreBroken, TransactionLost
+from .lent import Lent
 from .sql import QUERIES, SCHEMA
 
 __all__ = ["SECONDS", "run_within"]
@@ -69,42 +70,43 @@ _ON_SECOND = frozenset(
 )
 
 
-def run_within(connection: apsw.Connection, function: Callable[[apsw.Connection], _T]) -> _T:
+def run_within(connection: apsw.Connection, function: Callable[[Any], _T]) -> _T:
     """Let a function work in the transaction that is open; what it wrote stays only if it returns.
 
-    It may do what it likes with tables of its own. Writing to the store's, ending the transaction, and what outlives it are refused:
-    SQLite raises `apsw.AuthError` then. Raises what the function raises; `TransactionLost` if the transaction was ended all the same, or
-    if its SQL worked for longer than `SECONDS`; `StoreBroken` if SQLite can't undo it.
+    It gets a `Lent`, and may do what it likes with tables of its own. Writing to the store's, ending the transaction, and what outlives it
+    are refused: `apsw.AuthError` is raised then. Raises what the function raises; `TransactionLost` if the transaction was ended all the
+    same, or if its SQL worked for longer than `SECONDS`; `StoreBroken` if SQLite can't undo it.
     """
     end = time.monotonic() + SECONDS
     failure: BaseException | None = None
-    cursors: list[apsw.Cursor] = []
+    lent = Lent(connection)
+    interrupted = False
 
-    def cursor(connection: apsw.Connection) -> apsw.Cursor:
-        cursors.append(apsw.Cursor(connection))
-        return cursors[-1]
+    def too_late() -> bool:
+        nonlocal interrupted
+        interrupted = time.monotonic() > end
+        return interrupted
 
     _own(connection, "within")
-    connection.cursor_factory = cursor
+    connection.cursor_factory = lent.make_cursor
     connection.set_authorizer(_allowed)
     # A COMMIT in there would make the writes before this one durable without an answer; the hook turns it into a rollback, which is seen.
     connection.set_commit_hook(lambda: True)
-    connection.set_progress_handler(lambda: time.monotonic() > end, _OPCODES)
+    connection.set_progress_handler(too_late, _OPCODES)
     try:
-        result = function(connection)
+        result = function(lent)
     except BaseException as error:
         failure = error
     finally:
         if time.monotonic() > end:
             _log.warning("a function worked in a commit's transaction for more than %g s; nobody else could write meanwhile", SECONDS)
+        lent.over()
         connection.set_progress_handler(None)
         connection.set_commit_hook(None)
         connection.set_authorizer(None)
         connection.cursor_factory = apsw.Cursor
-        for made in cursors:
-            # A statement that is half done would keep the transaction from going on.
-            made.close(True)
-    if isinstance(failure, apsw.InterruptError):
+    if interrupted:
+        # Also if the function took it for an error of its own, and went on.
         failure = TransactionLost(f"its SQL worked for longer than {SECONDS:g} s", hint="do less in one transaction")
     if not connection.in_transaction:
         if isinstance(failure, TransactionLost):

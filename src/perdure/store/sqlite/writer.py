@@ -292,21 +292,18 @@ class Writer:
             raise _RolledBack from error
 
     def _abandon(self) -> None:
-        if self._tx.connection.in_transaction:
-            # SQLite may have rolled back by itself. If it is still open, it is tried again before anything else is written.
-            with suppress(apsw.Error):
+        # SQLite may have rolled back by itself. If it is still open, it is tried again before anything else is written.
+        with suppress(Exception):
+            if self._tx.connection.in_transaction:
                 self._tx.run("rollback")
 
     def _clear_log(self) -> None:
         # Only if nobody reads just now; else the log is overwritten a little later.
         connection = self._tx.connection
         connection.set_busy_timeout(0)
-        try:
+        with suppress(apsw.Error):
             self._tx.run("truncate_log")
-        except apsw.Error:
-            pass
-        finally:
-            connection.set_busy_timeout(self._database.busy_timeout)
+        connection.set_busy_timeout(self._database.busy_timeout)
 
     def _deliver(self, jobs: list[Job]) -> None:
         # On the loop. Whoever stopped waiting changed nothing about the write.
