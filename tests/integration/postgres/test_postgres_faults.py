@@ -517,7 +517,7 @@ async def test_who_looks_for_work_reads_what_is_due_and_joins_what_is_held(postg
     with psycopg.connect(postgres.url) as connection:
         # A plan for tables of any size: an empty one is read whole.
         connection.execute(f"SET enable_seqscan = off; PREPARE look AS {statement}".encode())
-        plan = "\n".join(line for (line,) in connection.execute("EXPLAIN EXECUTE look (NULL, NULL, 9)").fetchall())
+        plan = "\n".join(line for (line,) in connection.execute("EXPLAIN EXECUTE look (NULL, NULL, 9, false)").fetchall())
     assert "Index Cond: (wake_at <= " in plan
     assert "Anti Join" in plan
     assert "alive(" not in plan

@@ -347,6 +347,7 @@ async def test_no_list_reads_rows_that_it_does_not_show(path: Path) -> None:
                 "submission_id",
                 "now",
                 "agents",
+                "left",
                 "alive",
                 "updated",
                 "owner",
