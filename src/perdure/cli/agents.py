@@ -21,7 +21,7 @@ from ..runtime.runtime import Runtime
 from ..tools.tool import Tool
 from .output import keep_results
 
-__all__ = ["ad_hoc", "belongs", "check_owner", "load", "load_all"]
+__all__ = ["ad_hoc", "belongs", "check_owner", "is_module", "load", "load_all"]
 
 PATIENCE = 60.0
 """How long a module may take to be imported (seconds): large libraries take many, a program that was meant to be run takes for ever."""
@@ -95,6 +95,17 @@ def load_all(name: str) -> list[Agent]:
     if not unique:
         raise UsageError(f"there are no agents in {name!r}", hint="module, module:agent or module:registry")
     return unique
+
+
+def is_module(name: str) -> bool:
+    """Whether a word names a module or a file, rather than something else."""
+    if name.endswith(".py") or "/" in name:
+        return Path(name).is_file()
+    _import_from_here()
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def ad_hoc(model: str) -> Agent:
@@ -172,10 +183,14 @@ def _patience(what: str) -> Iterator[None]:
 def _module(place: str) -> ModuleType:
     if place.endswith(".py") or "/" in place:
         return _from_file(Path(place))
-    # As `python -m` does: what stands in the working directory can be imported.
+    _import_from_here()
+    return importlib.import_module(place)
+
+
+def _import_from_here() -> None:
+    """As `python -m` does: what stands in the working directory can be imported."""
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    return importlib.import_module(place)
 
 
 def _from_file(path: Path) -> ModuleType:

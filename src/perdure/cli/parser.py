@@ -7,7 +7,7 @@ import os
 import shutil
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from .person import me
 
@@ -25,7 +25,7 @@ exit codes: 0 done · 1 the turn did not complete, there was none to interrupt, 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The command and its options; ``handler`` is the module and function that carry it out. Raises `SystemExit`."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="perdure",
         usage="perdure [-h] [--version] COMMAND …",
         epilog=EPILOG,
@@ -113,7 +113,8 @@ def _running(command: Any) -> None:
 
     resume = command("resume", "resume:resume", "Go on with a session, or with all that somebody must look at.", json=True)
     resume.add_argument("session", nargs="?", metavar="SESSION", type=_named)
-    resume.add_argument("--agents", nargs="+", action="extend", required=True, metavar="AGENT", help="the agents that sessions may need")
+    needed = "the agents that sessions may need: module, or module:agent"
+    resume.add_argument("--agents", nargs="+", action="extend", default=[], metavar="WHERE", help=needed)
     resume.add_argument("--force", action="store_true", help="also if it is stuck: its processes died again and again")
     resume.add_argument("--no-wait", action="store_true", help="where a person has to decide, exit with 6 instead of asking or waiting")
     raised = "go on with the turn that reached a limit, under this one instead of its agent's: tokens=100000, cost=2.50; may be repeated"
@@ -496,6 +497,20 @@ def _natural(text: str, least: int = 0) -> int:
 
 def _positive(text: str) -> int:
     return _natural(text, 1)
+
+
+class _Parser(argparse.ArgumentParser):
+    """One that says what a misspelt option may have meant."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments: "):
+            from difflib import get_close_matches
+
+            known = [option for action in self._actions for option in action.option_strings if option.startswith("--")]
+            words = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
+            meant = [name for word in words for name in get_close_matches(word, known, 1)]
+            message += f"; did you mean {' and '.join(meant)}?" if meant else f"; see {self.prog} --help"
+        super().error(message)
 
 
 class _Version(argparse.Action):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
+from collections.abc import Mapping
 
 from ..agent import Agent
 from ..core.entries import Entry, ExtensionCommand, PassedOn, SubmissionRefused, TurnCompleted, TurnEnded, TurnFailed
@@ -12,7 +13,7 @@ from ..core.errors import PerdureError, UsageError
 from ..runtime.feed import Event
 from ..runtime.runtime import Runtime, Standing
 from ..runtime.stopping import Stopped
-from .agents import belongs, load
+from .agents import belongs, is_module, load_all
 from .exits import FAILED, INTERRUPTED, OK, WAITING, exit_code, failure_code
 from .follow import Follower, Left, Parked
 from .hints import told
@@ -27,24 +28,36 @@ __all__ = ["resume"]
 def resume(arguments: argparse.Namespace) -> int:
     """Take up one session, showing it, or all that are due."""
     _take_session_behind_agents(arguments)
+    if not arguments.agents:
+        raise asyncio.run(_needs_an_agent(arguments))
     if arguments.limit and not arguments.session:
         raise UsageError("--limit is for the turn of one session", hint="perdure resume SESSION --agents … --limit tokens=100000")
-    agents = [load(name) for name in arguments.agents]
-    return asyncio.run(_one(arguments, agents) if arguments.session else _all(arguments, agents))
+    named = {agent: where for where in arguments.agents for agent in load_all(where)}
+    return asyncio.run(_one(arguments, named) if arguments.session else _all(arguments, [*named]))
 
 
 def _take_session_behind_agents(arguments: argparse.Namespace) -> None:
-    """``--agents shop:agent SESSION``: an agent's name has a colon, so the word without one is the session."""
-    named = [name for name in arguments.agents if ":" not in name]
-    if arguments.session is None and len(named) == 1:
-        arguments.session = named[0]
-        arguments.agents.remove(named[0])
-    if not arguments.agents:
-        raise UsageError("resume needs an agent", hint="--agents module:attribute, or path/to/file.py:attribute")
+    """``--agents shop:agent SESSION``: a word without a colon that is no module, or the only one of many, is the session."""
+    words = [name for name in arguments.agents if ":" not in name]
+    if len(words) > 1 or len(arguments.agents) == 1:
+        words = [name for name in words if not is_module(name)]
+    if arguments.session is None and len(words) == 1:
+        arguments.session = words[0]
+        arguments.agents.remove(words[0])
 
 
-async def _one(arguments: argparse.Namespace, agents: list[Agent]) -> int:
-    screen = Screen(as_json=arguments.json)
+async def _needs_an_agent(arguments: argparse.Namespace) -> UsageError:
+    """What is missing, with the agent's name where the store knows it."""
+    hint = "--agents module, module:attribute, or path/to/file.py:attribute"
+    if arguments.session is not None:
+        async with opened(arguments) as runtime:
+            info = await runtime.sessions.info(arguments.session)
+        hint += f"; the session's agent is called {info.agent!r}" if info.agent else ""
+    return UsageError("resume needs an agent", hint=hint)
+
+
+async def _one(arguments: argparse.Namespace, given: Mapping[Agent, str]) -> int:
+    screen, agents = Screen(as_json=arguments.json), [*given]
     session_id: str = arguments.session
     ended: TurnEnded | None = None
     try:
@@ -53,7 +66,7 @@ async def _one(arguments: argparse.Namespace, agents: list[Agent]) -> int:
             # An agent of the team of one that was named is known, too.
             caller = next((item for item in agents if info.agent in item.team and info.agent not in item.successors), None)
             agent = caller.team[info.agent] if caller is not None else belongs(info, agents)
-            named = arguments.agents[agents.index(caller or agent)]
+            named = given[caller or agent]
             follower = Follower(runtime, session_id, screen, db=arguments.db, agent=agent, named=named, wait=not arguments.no_wait)
             async with follower:
                 raised = limits(arguments.limit)

@@ -60,9 +60,9 @@ async def _list(arguments: argparse.Namespace) -> int:
         screen.note(("nothing is uncertain", "dim"))
     for item in found:
         attempt = f" --attempt {item.attempt}" if item.attempt > 1 else ""
-        screen.line(
-            ("? ", "yellow"), (item.session_id, "bold"), f"  {called(item.name, item.arguments)}", (f"  since {moment(item.at)}", "dim")
-        )
+        step, of = item.name, item.name.partition("/")[0]
+        what = f"{step} of {called(of, item.within)}" if "/" in item.operation else called(item.name, item.arguments)
+        screen.line(("? ", "yellow"), (item.session_id, "bold"), f"  {what}", (f"  since {moment(item.at)}", "dim"))
         settle = command(arguments.db, "uncertain", item.session_id)
         screen.line(f"{settle} --settle {item.operation}{attempt} --result '…'   (JSON; or --failed 'TEXT')", indent=4)
     return OK

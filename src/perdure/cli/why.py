@@ -22,7 +22,7 @@ from ..runtime.runtime import Runtime
 from ..store.base import InboxRow, Loaded
 from .ask import commands_for, explain
 from .exits import OK
-from .hints import command, resume_command
+from .hints import SOME_AGENT, command, resume_command
 from .opening import opened
 from .screen import Screen
 from .sessions import STYLES
@@ -63,7 +63,7 @@ async def _run(arguments: argparse.Namespace) -> int:
             "claims": head.row.claims,
             "limited": checkpoint.limited.turn if checkpoint.limited is not None else None,
         }
-        facts["next"] = _next(facts, head, arguments.db)
+        facts["next"] = [_whose(move, head.row.agent) for move in _next(facts, head, arguments.db)]
     if arguments.json:
         screen.json(facts)
     else:
@@ -197,6 +197,11 @@ def _next(facts: dict[str, Any], head: Loaded, db: str) -> list[str]:
             f"its last turn, {facts['limited']}, reached a limit; {more} goes on with it under a higher one, and a message begins another"
         ]
     return [f'nothing is to be done; a message moves it: `{command(db, "send", session_id)} "…"`']
+
+
+def _whose(move: str, agent: str) -> str:
+    """A sentence with the agent's name, where it has a command that needs the agent."""
+    return f"{move} (the agent is called {agent!r})" if agent and SOME_AGENT in move else move
 
 
 def _awaited(item: dict[str, Any]) -> str:

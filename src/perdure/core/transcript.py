@@ -156,15 +156,17 @@ def check_cut(position: int, behind: str) -> None:
         )
 
 
-def check_replacement(before: str, messages: Sequence[Message], after: str) -> None:
+def check_replacement(before: str, messages: Sequence[Message], after: str, whole: str = "the replacement") -> None:
     """Whether messages can stand behind one of the role ``before`` and in front of one of ``after`` (empty where there is none).
+
+    ``whole`` is what they are called together.
 
     Every call has its response in the message behind it, in call order, and every response its call; a transcript begins with a user's
     message, and an answer doesn't follow an answer. Raises `InvalidTranscript`.
     """
     previous, calls = before, [""][:0]
     for index, message in enumerate(messages):
-        what = f"message {index} of the replacement"
+        what = f"message {index} of {whole}"
         if message.role == "tool":
             responses = [part.id for part in message.parts if isinstance(part, ToolCallResponse)]
             if not calls or responses != calls:
@@ -181,7 +183,8 @@ def check_replacement(before: str, messages: Sequence[Message], after: str) -> N
             raise InvalidTranscript(f"{what} has two calls with one id", hint="give every call an id of its own")
     if calls:
         raise InvalidTranscript(
-            f"the calls {calls} at the replacement's end have no response", hint="add a tool message, or leave them out"
+            f"the calls {calls} of message {len(messages) - 1} of {whole}, its last, have no response",
+            hint="add a tool message, or leave them out",
         )
     if after:
         _check_answer(previous, after, "the message behind the span")

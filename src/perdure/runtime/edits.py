@@ -44,17 +44,19 @@ PARTS: dict[str, tuple[type, ...]] = {
 """What a person may write in which role."""
 
 
-def written(given: Any) -> tuple[Message, ...]:
-    """Messages as they will be read back. Raises `InvalidTranscript` for what can't be a message of a transcript."""
+def written(given: Any, whole: str = "the replacement") -> tuple[Message, ...]:
+    """Messages as they will be read back; ``whole`` is what they are called together.
+
+    Raises `InvalidTranscript` for what can't be a message of a transcript.
+    """
     if isinstance(given, str | Message):
         given = (given,)
     if not isinstance(given, Sequence):
         raise InvalidTranscript(f"{type(given).__name__} is no list of messages", hint="pass a list of Message; [] takes the span out")
-    return tuple([_message(item, index) for index, item in enumerate(given)])
+    return tuple([_message(item, f"message {index} of {whole}") for index, item in enumerate(given)])
 
 
-def _message(given: Any, index: int) -> Message:
-    what = f"message {index} of the replacement"
+def _message(given: Any, what: str) -> Message:
     if isinstance(given, str):
         given = Message(role="user", parts=(Text(given),))
     if not isinstance(given, Message) or not isinstance(given.role, str) or given.role not in PARTS:

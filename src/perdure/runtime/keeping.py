@@ -178,8 +178,8 @@ class Keeping(Sending):
         if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
             raise UsageError("messages= is a list", hint="as json.load gives it")
         found = read_foreign(source, messages)
-        checked = written(found.messages)
-        check_replacement("", checked, "")
+        checked = written(found.messages, "the conversation")
+        check_replacement("", checked, "", "the conversation")
         if not checked:
             raise InvalidTranscript("there is no message in it", hint="a new session needs none: send to it")
         _, entries, aside = kept(checked)

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from ..core import canonical, commands
+from ..core import canonical, commands, ids
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Grant, Operation
 from ..core.commands import Answer, ReportResult, RevokeGrant
@@ -57,7 +57,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Uncertain(msgspec.Struct, frozen=True, kw_only=True):
-    """An effect whose outcome nobody knows yet. ``agent`` is whose tool it is, ``call`` the id of the model's call for it."""
+    """An effect whose outcome nobody knows yet. ``agent`` is whose tool it is, ``call`` the id of the model's call for it.
+
+    ``within`` are the arguments of the call that a step belongs to; a step has none of its own.
+    """
 
     session_id: str
     operation: str
@@ -68,6 +71,7 @@ class Uncertain(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str = ""
     call: str = ""
     agent: str = ""
+    within: Any = None
 
 
 class Requests(Door, Arguments):
@@ -262,6 +266,7 @@ class Requests(Door, Arguments):
                     at=receipt.at,
                     call=called_by(receipt),
                     agent=await self._acting(head, row.seq),
+                    within=await self._within(head, receipt.operation, answers),
                 )
             )
         turn = checkpoints.decode(head.row.checkpoint).turn
@@ -281,9 +286,23 @@ class Requests(Door, Arguments):
                     call=item.plan.call,
                     # A turn is handed over only when nothing of it is open.
                     agent=head.row.agent,
+                    within=await self._within(head, item.id, answers),
                 )
             )
         return found
+
+    async def _within(self, head: Loaded, operation: str, answers: dict[int, dict[str, ToolCall]]) -> Any:
+        """The arguments of the call that a step belongs to; None for what is no step."""
+        call, step, _ = operation.partition("/")
+        if not step:
+            return None
+        turn = checkpoints.decode(head.row.checkpoint).turn
+        running = None if turn is None else next((item for item in turn.operations if item.id == call and item.status != "ended"), None)
+        if turn is not None and running is not None:
+            return await self._arguments(head, await self._step_calls(head, turn), running)
+        rows = await read_entries(self._runtime.store, head.row.no, after=ids.began(call), kinds=(OperationEnded.kind,))
+        ended = [entry for entry in map(open_entry, rows) if isinstance(entry, OperationEnded) and entry.operation == call]
+        return await self._called_with(head, ended[-1], answers) if ended else None
 
     async def _acting(self, head: Loaded, seq: int) -> str:
         """The agent that the session was when an entry was written."""

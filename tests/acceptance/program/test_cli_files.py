@@ -81,6 +81,16 @@ def test_a_conversation_that_another_system_kept_is_gone_on_with(perdure: Progra
     perdure("import", "list.json", "--from", "openai", code=2)
     assert "--session ID" in perdure.errors
     perdure("import", "list.json", "--owner", "acme", code=2)
+    # Without --from the file is one that export wrote, in lines.
+    for form in (None, 2):
+        (perdure.directory / "list.json").write_text(json.dumps(said, indent=form))
+        perdure("import", "list.json", code=3)
+        assert "--from openai" in perdure.errors
+        assert "export it again" not in perdure.errors
+    open_call = {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "pay", "arguments": "{}"}}]}
+    (perdure.directory / "open.json").write_text(json.dumps([said[0], open_call]))
+    perdure("import", "open.json", "--from", "openai", "--session", "open", code=2)
+    assert "the calls ['c1'] of message 1 of the conversation, its last, have no response" in perdure.errors
     (perdure.directory / "broken.json").write_text("[")
     perdure("import", "broken.json", "--from", "openai", "--session", "x", code=2)
     (perdure.directory / "broken.json").write_text('[{"role": "assistant", "content": "first"}]')

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from .conftest import Program
 
 SHOP = "agents_here:shop"
@@ -69,3 +71,16 @@ def test_a_result_of_what_was_only_approved_says_which_decision_takes_one(perdur
     perdure("run", SHOP, "refund A-1", "--session", "s", "--no-wait", code=6)
     [request] = perdure.json("why", "s")["requests"]
     assert "settle" in advice(perdure, "answer", "s", request["request_id"], "approve", "--result", "1", code=2)
+
+
+@pytest.mark.parametrize("named", [["s", "--agents", "agents_here"], ["--agents", "agents_here", "s"], ["--agents", "agents_here.py", "s"]])
+def test_resume_takes_a_module_and_why_names_the_agent_that_is_needed(perdure: Program, named: list[str]) -> None:
+    perdure("run", "agents_here:shop", "hello", "--session", "s")
+    perdure("send", "s", "more")
+    [move] = perdure.json("why", "s")["next"]
+    assert "`perdure resume s --agents YOUR_MODULE:…`" in move
+    assert move.endswith("(the agent is called 'shop')")
+    perdure("resume", *named)
+    assert [turn["status"] for turn in perdure.json("show", "s")["turns"]] == ["completed", "completed"]
+    perdure("send", "s", "and more")
+    assert perdure.json("resume", "--agents", "agents_here") == [{"session": "s", "status": "idle"}]

@@ -56,6 +56,10 @@ def test_steps_stand_with_their_call_and_a_call_that_another_session_made_says_s
     assert shown[place + 4].startswith("    ? travel/charge  t2.0.1/charge")
     assert "nasty()" in "".join(shown[place + 5 :])
     assert {item["operation"]: item["name"] for item in perdure.json("uncertain")} == {"t2.0.1": "travel", "t2.0.1/charge": "travel/charge"}
+    # A step has no arguments of its own: those of the call that it is a step of say what it was about.
+    [step] = [item for item in perdure.json("uncertain") if "/" in item["operation"]]
+    assert (step["arguments"], step["within"]) == (None, {"place": "Rome"})
+    assert '? s  travel/charge of travel(place="Rome")  since' in perdure("uncertain", "s")
 
     perdure("run", SHOP, "travel", "--session", "t")
     assert "= done already by s t2.0.1: nobody knows whether it took effect" in perdure("show", "t")

@@ -56,6 +56,12 @@ def test_a_section_of_the_guide_runs_and_prints_what_it_says(tmp_path: Path, tit
     assert python(tmp_path, "snippet.py", code).splitlines() == expected
 
 
+def test_the_sections_of_the_guide_run_one_after_another_in_one_directory(tmp_path: Path) -> None:
+    for title, blocks in GUIDE.items():
+        code = "\n\n".join(text for language, text in blocks if language == "python")
+        assert python(tmp_path, f"{title.split()[0].lower()}_section.py", code).splitlines() == EXPECTED.findall(code), title
+
+
 EXACTLY_ONCE = {title: blocks for title, blocks in sections("docs/exactly-once.md").items() if any(kind == "python" for kind, _ in blocks)}
 
 

@@ -316,6 +316,21 @@ async def test_an_answer_in_time_counts_though_whoever_looks_comes_too_late(runt
     assert await runtime.sessions.entries("s", kinds=["submission_refused"]) == []
 
 
+async def test_who_puts_a_session_away_takes_up_a_result_as_of_when_it_was_sent(runtime: Runtime, clock: VirtualClock) -> None:
+    await asked(runtime, asking(approval_timeout=5))
+    operation = (await runtime.sessions.requests("s"))[0].operation
+    clock.advance(6_000)
+    sent = clock.now()
+    # As a sender leaves it that dies before it can apply it.
+    control, runtime.sessions._control = runtime.sessions._control, runtime.sessions._send  # type: ignore[method-assign, assignment]
+    await runtime.sessions.report_attempt("s", operation, 1, "paid elsewhere", is_error=False)
+    runtime.sessions._control = control  # type: ignore[method-assign]
+    clock.advance(60_000)
+    await runtime.sessions.archive("s")
+    [closed] = await runtime.sessions.entries("s", kinds=["request_closed"])
+    assert (closed.by, closed.at) == ("deadline", sent)  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("held", [False, True])
 async def test_a_decision_for_another_kind_of_question_is_refused_before_anything_is_written(runtime: Runtime, held: bool) -> None:
     @tool(effect="external", on_uncertain="ask")

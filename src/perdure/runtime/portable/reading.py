@@ -63,6 +63,12 @@ class File:
         number = 0
         while data := self.file.readline(LINE_LIMIT + 1):
             number += 1
+            if number == 1 and (data.lstrip()[:1] == b"[" or data.strip() == b"{"):
+                raise ImportRefused(
+                    "the file is no export: it holds other JSON than a line for each entry",
+                    hint="nothing was imported; a list of messages that another system kept is for sessions.import_messages(…)",
+                    line=1,
+                )
             if len(data) > LINE_LIMIT:
                 raise refused(number, f"it has more than {LINE_LIMIT} bytes")
             if not data.endswith(b"\n"):
