@@ -50,9 +50,9 @@ async def _call(arguments: argparse.Namespace, agent: Agent, given: dict[str, An
         why, again = command(arguments.db, "why", session_id), resume_command(arguments.db, session_id, arguments.agent)
         screen.advice((f"the call is kept; `{why}` says what it waits for, `{again}` goes on", "dim"))
         return left.code
-    except Parked:
+    except Parked as parked:
         if arguments.json:
-            screen.json({"session": session_id, "submission": submission, "status": "waiting"})
+            screen.json({"session": session_id, "submission": submission, "status": "waiting", "wake_at": parked.until})
         return WAITING
     if arguments.json:
         screen.json(plain(outcome))

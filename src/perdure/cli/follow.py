@@ -16,6 +16,7 @@ from ..agent import Agent
 from ..core.entries import (
     EffectSettled,
     OperationEnded,
+    OperationStarted,
     QueueChanged,
     RequestClosed,
     RequestOpened,
@@ -37,8 +38,13 @@ from .live import Progress
 from .output import results
 from .person import me
 from .screen import Screen
+from .text import moment
 
 __all__ = ["Follower", "Left", "Parked"]
+
+
+SLEEPERS = ("timer", "step")
+"""What a call waits with for a time, and for nothing else."""
 
 
 class Left(Exception):
@@ -50,7 +56,11 @@ class Left(Exception):
 
 
 class Parked(Exception):
-    """The session waits for a person, and nobody here answers."""
+    """The session waits for a person or, ``until`` then (ms since 1970), for a time, and nobody here waits with it."""
+
+    def __init__(self, until: int | None = None) -> None:
+        super().__init__(until)
+        self.until = until
 
 
 class Follower:
@@ -164,10 +174,28 @@ class Follower:
             if isinstance(event, TurnEnded):
                 self._say_unknown()
             await self._attend(event)
+            if isinstance(event, OperationStarted | OperationEnded):
+                await self.sleeps()
             if until(event):
                 last = event
                 break
         return last
+
+    async def sleeps(self) -> None:
+        """Raises `Parked` where nobody waits here and nothing is to be done in the session before a time, and says which."""
+        if self.wait:
+            return
+        info = await self.runtime.sessions.info(self.session_id)
+        until = info.wake_at
+        if info.status not in ("waiting", "queued") or until is None or until <= self.runtime.clock.now():
+            return
+        turn = (await self.runtime.sessions.checkpoint(self.session_id)).turn
+        if turn is not None and (turn.requests or not all(item.plan.kind in SLEEPERS for item in turn.awaiting)):
+            return
+        self.progress.pause()
+        again = resume_command(self.db, self.session_id, self.named)
+        self.screen.advice((f"it sleeps until {moment(until)}; a worker, or `{again}`, goes on then", "yellow"))
+        raise Parked(until)
 
     def _follow(self, event: Event) -> None:
         match event:

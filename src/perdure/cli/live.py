@@ -30,10 +30,11 @@ from ..core.entries import (
 )
 from ..core.messages import Part, StoredPart, Text, ToolCall, ToolCallResponse
 from ..core.records import CALL_KINDS, MODEL_KINDS, Plan
+from ..core.rules.endings import ASLEEP
 from ..models.base import ReasoningDelta, TextDelta
 from ..runtime.feed import Event, HookFailed
 from .screen import Screen
-from .text import arguments, clean, counted, duration, short, value, written
+from .text import arguments, clean, counted, duration, moment, short, value, written
 
 _ASIDE = {"compaction": "notes", "memory": "what to remember"}
 """What models are asked for besides answers."""
@@ -273,6 +274,8 @@ class Progress:
         self._running[event.operation] = (name + again, time.monotonic())
         if plan is not None and plan.kind in CALL_KINDS:
             self._note(("→ ", "cyan"), called(name, self._calls.get(plan.call)), (again, "yellow"))
+        if plan is not None and plan.until and plan.kind in ("timer", "step"):
+            self._note((f"  {name} sleeps until {moment(plan.until)}, and needs nobody meanwhile", "dim"))
 
     def _ended(self, event: OperationEnded) -> None:
         self._running.pop(event.operation, None)
@@ -285,7 +288,8 @@ class Progress:
             self._tool_ended(event, plan, took)
             return
         if plan is not None and plan.kind not in MODEL_KINDS:
-            if plan.kind == "step" and event.status == "succeeded":
+            if (plan.kind == "step" and event.status == "succeeded") or (event.failure is not None and event.failure.code == ASLEEP.code):
+                # It is the result that counts, and until when it sleeps was said.
                 return
             self._note(("? " if event.status == "uncertain" else "– ", "yellow"), f"{plan.name}: {failure or event.status}")
             return

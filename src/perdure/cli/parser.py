@@ -97,7 +97,9 @@ def _running(command: Any) -> None:
     run.add_argument("--attach", action="append", default=[], metavar="FILE", help="send an image, sound or file too; may be repeated")
     bound = "a limit for this turn, besides the agent's: tokens=100000, cost=2.50 (dollars), seconds=60; may be repeated"
     run.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE", help=bound)
-    run.add_argument("--no-wait", action="store_true", help="where a person has to decide, exit with 6 instead of asking or waiting")
+    run.add_argument(
+        "--no-wait", action="store_true", help="where a person has to decide or a time to come, exit with 6 instead of waiting"
+    )
 
     chat = command("chat", "chat:chat", "Talk to an agent in one session. /help says what can be done there.")
     chat.add_argument("agent", nargs="?", metavar="AGENT")
@@ -116,7 +118,9 @@ def _running(command: Any) -> None:
     needed = "the agents that sessions may need: module, or module:agent"
     resume.add_argument("--agents", nargs="+", action="extend", default=[], metavar="WHERE", help=needed)
     resume.add_argument("--force", action="store_true", help="also if it is stuck: its processes died again and again")
-    resume.add_argument("--no-wait", action="store_true", help="where a person has to decide, exit with 6 instead of asking or waiting")
+    resume.add_argument(
+        "--no-wait", action="store_true", help="where a person has to decide or a time to come, exit with 6 instead of waiting"
+    )
     raised = "go on with the turn that reached a limit, under this one instead of its agent's: tokens=100000, cost=2.50; may be repeated"
     resume.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE", help=raised)
 
@@ -283,7 +287,9 @@ def _outside(command: Any) -> None:
     call.add_argument("tool", metavar="TOOL", type=_named)
     call.add_argument("arguments", nargs="?", metavar="JSON", help="an object with all of its arguments; - reads it from stdin")
     call.add_argument("--submission", metavar="ID", type=_named, help="called again with one id, it goes on or returns the stored outcome")
-    call.add_argument("--no-wait", action="store_true", help="where a person has to decide, exit with 6 instead of asking or waiting")
+    call.add_argument(
+        "--no-wait", action="store_true", help="where a person has to decide or a time to come, exit with 6 instead of waiting"
+    )
     call.add_argument("--actor", default=me(), metavar="WHO", help="who calls ($USER)")
 
     told = "Hand in what a call came to that goes on elsewhere, by the token that its tool got (ctx.callback_token)."

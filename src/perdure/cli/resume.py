@@ -21,6 +21,7 @@ from .limits import limits
 from .opening import opened
 from .person import me
 from .screen import Screen
+from .text import moment
 
 __all__ = ["resume"]
 
@@ -77,6 +78,9 @@ async def _one(arguments: argparse.Namespace, given: Mapping[Agent, str]) -> int
                 if info.status == "idle":
                     screen.note(("there is nothing to do", "dim"))
                 else:
+                    await follower.sleeps()
+                    if info.status == "queued" and info.wake_at is not None and info.wake_at > runtime.clock.now():
+                        screen.note((f"nothing is to be done before {moment(info.wake_at)}", "dim"))
                     checkpoint = await runtime.sessions.checkpoint(session_id)
                     turn = checkpoint.turn
                     # What is taken up here can be interrupted before it was heard of, and may end before anybody listens.
@@ -87,8 +91,8 @@ async def _one(arguments: argparse.Namespace, given: Mapping[Agent, str]) -> int
                     runtime.work.disengage(driver)
     except (Left, Stopped) as left:
         return left.code
-    except Parked:
-        return _summary(screen, session_id, "waiting", WAITING)
+    except Parked as parked:
+        return _summary(screen, session_id, "waiting", WAITING, wake_at=parked.until)
     return _summary(screen, session_id, "idle", INTERRUPTED if follower.stopped else _code_of(ended))
 
 
@@ -117,9 +121,9 @@ async def _until_idle(runtime: Runtime, follower: Follower, agent: Agent, after:
                 return ended
 
 
-def _summary(screen: Screen, session_id: str, status: str, code: int) -> int:
+def _summary(screen: Screen, session_id: str, status: str, code: int, **facts: int | None) -> int:
     if screen.as_json:
-        screen.json([{"session": session_id, "status": status}])
+        screen.json([{"session": session_id, "status": status, **facts}])
     return code
 
 

@@ -80,9 +80,9 @@ async def _run(arguments: argparse.Namespace, agent: Agent, content: Input) -> i
         again = resume_command(arguments.db, session_id, named)
         screen.advice((f"the session {session_id} is kept; `{why}` says what it waits for, `{again}` goes on", "dim"))
         return left.code
-    except Parked:
+    except Parked as parked:
         if arguments.json:
-            screen.json({"session": session_id, "submission": submission, "status": "waiting"})
+            screen.json({"session": session_id, "submission": submission, "status": "waiting", "wake_at": parked.until})
         return WAITING
     if arguments.json:
         screen.json(as_data(result))
