@@ -146,7 +146,7 @@ class _Looking(Arguments):
         if turn is not None:
             old = canonical.decode(await stored_content(self._runtime.store, checkpoint.root, turn.definition))
             if old != new:
-                calls = await self._calls(head, turn.answer)
+                calls = await self._step_calls(head, turn)
 
                 async def arguments(item: Operation) -> Any:
                     return await self._arguments(head, calls, item)

@@ -278,3 +278,15 @@ def test_another_directory_is_another_workspace(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     one, two = (describe(Agent("a", tools=workspace_tools(tmp_path / name, shell=False))) for name in ("one", "two"))
     assert f'of the tool \'read_file\', the directory changed from "{tmp_path / "one"}" to "{tmp_path / "two"}"' in difference(one, two)
+
+
+async def test_a_call_from_outside_that_waits_is_checked_with_its_own_arguments(runtime: Runtime) -> None:
+    await runtime.run(paying(model=ScriptedModel(["Hello."])), "Hello.", session="s")
+    calling = asyncio.ensure_future(runtime.sessions.call_tool("s", paying(), "pay", {"order": "A-1"}))
+    while not await runtime.sessions.requests("s"):
+        await asyncio.sleep(0)
+    same = await runtime.check([paying(instructions="Be kind.")])
+    other = await runtime.check([paying(tools=[changed_pay(cents=True)])])
+    assert same.refused == ()
+    assert "cents" in other.refused[0].reasons[0]
+    calling.cancel()
