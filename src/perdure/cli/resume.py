@@ -8,12 +8,13 @@ import signal
 from collections.abc import Mapping
 
 from ..agent import Agent
-from ..core.entries import Entry, ExtensionCommand, PassedOn, SubmissionRefused, TurnCompleted, TurnEnded, TurnFailed
+from ..core.entries import ChildEnded, Entry, ExtensionCommand, PassedOn, SubmissionRefused, TurnCompleted, TurnEnded, TurnFailed
 from ..core.errors import PerdureError, UsageError
 from ..runtime.feed import Event
 from ..runtime.runtime import Runtime, Standing
 from ..runtime.stopping import Stopped
 from .agents import belongs, is_module, load_all
+from .behind import behind, say_behind
 from .exits import FAILED, INTERRUPTED, OK, WAITING, exit_code, failure_code
 from .follow import Follower, Left, Parked
 from .hints import told
@@ -75,9 +76,10 @@ async def _one(arguments: argparse.Namespace, given: Mapping[Agent, str]) -> int
                     sent = await runtime.sessions.resume(session_id, raised, actor=me())
                     follower.own.add(sent.id)
                     info = await runtime.sessions.info(session_id)
-                if info.status == "idle":
+                unfinished = await behind(runtime, session_id)
+                if info.status == "idle" and not unfinished:
                     screen.note(("there is nothing to do", "dim"))
-                else:
+                elif info.status != "idle" or not arguments.no_wait:
                     await follower.sleeps()
                     if info.status == "queued" and info.wake_at is not None and info.wake_at > runtime.clock.now():
                         screen.note((f"nothing is to be done before {moment(info.wake_at)}", "dim"))
@@ -87,8 +89,9 @@ async def _one(arguments: argparse.Namespace, given: Mapping[Agent, str]) -> int
                     follower.turn = None if turn is None else turn.id
                     after = checkpoint.version if turn is None else turn.began - 1
                     driver = await runtime.work.engage(session_id, agent, force=arguments.force)
-                    ended = await _until_idle(runtime, follower, agent, after)
+                    ended = await _until_idle(runtime, follower, agent, after, background=not arguments.no_wait)
                     runtime.work.disengage(driver)
+                say_behind(screen, arguments.db, session_id, named, await behind(runtime, session_id))
     except (Left, Stopped) as left:
         return left.code
     except Parked as parked:
@@ -102,13 +105,16 @@ def _code_of(ended: TurnEnded | None) -> int:
     return failure_code(ended.failure.code) if isinstance(ended, TurnFailed) else FAILED
 
 
-async def _until_idle(runtime: Runtime, follower: Follower, agent: Agent, after: int) -> TurnEnded | None:
-    """Follow turn after turn behind an entry until nothing is left to do; returns how the last one ended."""
+async def _until_idle(runtime: Runtime, follower: Follower, agent: Agent, after: int, *, background: bool) -> TurnEnded | None:
+    """Follow turn after turn behind an entry until nothing is left to do; returns how the last one ended.
+
+    ``background``: what the agents that it called there have to say is waited for, too.
+    """
     session_id, ended = follower.session_id, None
 
     def done(event: Event) -> bool:
         # What begins no turn may be all that waited, and a turn's end is followed by what the session owes to who called it.
-        aside = ExtensionCommand | SubmissionRefused | PassedOn
+        aside = ExtensionCommand | SubmissionRefused | PassedOn | ChildEnded
         return isinstance(event, TurnEnded) or (follower.turn is None and isinstance(event, aside))
 
     async with runtime.session(session_id, agent) as handle:
@@ -117,7 +123,7 @@ async def _until_idle(runtime: Runtime, follower: Follower, agent: Agent, after:
             if not isinstance(last, Entry):
                 return ended
             after, ended = last.seq, last if isinstance(last, TurnEnded) else ended
-            if (await runtime.sessions.info(session_id)).status == "idle":
+            if (await runtime.sessions.info(session_id)).status == "idle" and not (background and await behind(runtime, session_id)):
                 return ended
 
 

@@ -17,6 +17,7 @@ from ..runtime.runtime import Runtime
 from ..runtime.scope import put_away
 from ..runtime.stopping import Stopped
 from .agents import ad_hoc, belongs, check_owner, load
+from .behind import behind, made, say_behind
 from .exits import FAILED, INTERRUPTED, OK, WAITING, failure_code
 from .follow import Follower, Left, Parked
 from .hints import command, resume_command
@@ -75,6 +76,8 @@ async def _run(arguments: argparse.Namespace, agent: Agent, content: Input) -> i
             else:
                 result = await _follow(arguments, runtime, follower, agent, submission, content)
             stopped = follower.stopped
+            await made(runtime, session_id)
+            unfinished = await behind(runtime, session_id)
     except (Left, Stopped) as left:
         why = command(arguments.db, "why", session_id)
         again = resume_command(arguments.db, session_id, named)
@@ -90,6 +93,7 @@ async def _run(arguments: argparse.Namespace, agent: Agent, content: Input) -> i
         screen.line(result.text)
     if stored and not result.ok:
         screen.advice((f"{result.status}: {_why(result)}", "red" if result.status == "failed" else "yellow"))
+    say_behind(screen, arguments.db, session_id, named, unfinished)
     if not arguments.session and not arguments.submission:
         screen.note((f"session {session_id}", "dim"))
     return INTERRUPTED if stopped else code_of(result)

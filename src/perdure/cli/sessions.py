@@ -6,11 +6,15 @@ import argparse
 import asyncio
 import sys
 import time
+from collections import Counter
 
 from ..core.errors import UsageError
 from ..runtime.infos import SessionInfo
+from ..runtime.redefining import UNFINISHED
+from ..runtime.runtime import Runtime
 from .about import labels_of
 from .exits import OK
+from .hints import command
 from .opening import opened
 from .screen import Screen, columns
 from .text import moment, moment_of, plain, short, since
@@ -45,17 +49,32 @@ async def _run(arguments: argparse.Namespace) -> int:
             limit=arguments.limit,
             after=arguments.after,
         )
+        unfinished = await _children_of(runtime, found) if not arguments.children and not arguments.json else {}
     if arguments.json:
         screen.json([plain(info) for info in found])
     elif not found:
         screen.note(("no sessions", "dim"))
     else:
         columns(screen, ("SESSION", "STATUS", "AGENT", "OWNER", "CHANGED", "TITLE"), [_row(info) for info in found])
+    for session_id, count in unfinished.items():
+        why = command(arguments.db, "why", session_id)
+        agents = "an agent that it called is" if count == 1 else f"{count} agents that it called are"
+        screen.note((f"{session_id}: {agents} unfinished; `{why}` says what moves that, --children lists them", "yellow"))
     if found.next is not None and arguments.json:
         print(f"next: --after {found.next}", file=sys.stderr)
     elif found.next is not None:
         screen.note((f"more: --after {found.next}", "dim"))
     return OK
+
+
+async def _children_of(runtime: Runtime, found: list[SessionInfo]) -> Counter[str]:
+    """How many unfinished children the idle ones among these sessions have."""
+    idle = {info.session_id for info in found if info.status == "idle"}
+    counted: Counter[str] = Counter()
+    async for child in runtime.sessions.each(status=UNFINISHED, children=True):
+        if child.parent_kind == "child" and child.parent in idle:
+            counted[child.parent or ""] += 1
+    return counted
 
 
 def _row(info: SessionInfo) -> tuple[str | tuple[str, str], ...]:

@@ -21,6 +21,7 @@ from ..runtime.requests import Request
 from ..runtime.runtime import Runtime
 from ..store.base import InboxRow, Loaded
 from .ask import commands_for, explain
+from .behind import behind
 from .exits import OK
 from .hints import SOME_AGENT, command, resume_command
 from .opening import opened
@@ -57,6 +58,7 @@ async def _run(arguments: argparse.Namespace) -> int:
             "turn": _turn(checkpoint),
             "route": checkpoint.route,
             "operations": await _operations(runtime, head, checkpoint),
+            "background": [item._asdict() for item in await behind(runtime, arguments.session)],
             "requests": [_request(item, head, arguments.db) for item in requests],
             "queue": [_queued(row) for row in queue],
             "wake_at": head.row.wake_at,
@@ -196,6 +198,9 @@ def _next(facts: dict[str, Any], head: Loaded, db: str) -> list[str]:
         return [
             f"its last turn, {facts['limited']}, reached a limit; {more} goes on with it under a higher one, and a message begins another"
         ]
+    if facts["background"]:
+        called = ", ".join(f"`{command(db, 'why', item['session'])}`" for item in facts["background"])
+        return [f"agents that it called work in the background: {called}", f"`{resume}` goes on with what nobody works on"]
     return [f'nothing is to be done; a message moves it: `{command(db, "send", session_id)} "…"`']
 
 
@@ -238,6 +243,8 @@ def _show(screen: Screen, facts: dict[str, Any], requests: list[Request]) -> Non
         again = f" (attempt {item['attempt']})" if item["attempt"] > 1 else ""
         what = KINDS.get(item["kind"], item["name"])
         screen.line("  ", (what, "bold"), f" {words}{again}", (f"  {item['operation']}", "dim"))
+    for item in facts["background"]:
+        screen.line("  ", (item["agent"], "bold"), f" works in the background in {item['session']}: {item['status']}")
     for request, shown in zip(requests, facts["requests"], strict=True):
         explain(screen.line, request)
         for line in shown["commands"]:

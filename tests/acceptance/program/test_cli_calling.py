@@ -15,7 +15,7 @@ def test_a_tool_is_called_from_outside_once_and_a_person_is_asked(perdure: Progr
     perdure("run", SHOP, "hello", "--session", "s")
     call = ("call", SHOP, "s", "refund", '{"order": "A-1", "cents": 5}', "--submission", "desk-1")
     waiting = json.loads(perdure(*call, "--no-wait", "--json", code=6))
-    assert waiting == {"session": "s", "submission": "desk-1", "status": "waiting"}
+    assert waiting == {"session": "s", "submission": "desk-1", "status": "waiting", "wake_at": None}
     assert "perdure approve s" in perdure("why", "s")
     perdure("approve", "s")
     assert perdure(*call) == "✓ refunded 5\n"

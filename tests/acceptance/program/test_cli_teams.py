@@ -22,10 +22,13 @@ clerk = Agent("clerk", model=FunctionModel(work), tools=[pay])
 
 def ask(name):
     def play(request):
-        return Reply(tool_calls=[ToolCall(name, {"task": "Pay the bill."})]) if request.step == 0 else Reply("the lead is done")
+        first = all(message.role != "assistant" for message in request.messages)
+        return Reply(tool_calls=[ToolCall(name, {"task": "Pay the bill."})]) if first else Reply("the lead is done")
     return FunctionModel(play)
 
 lead = Agent("lead", model=ask("payer"), tools=[payer.as_tool()])
+asker = Agent("asker", model=ask("payer"), tools=[payer.as_tool(background=True)])
+giver = Agent("giver", model=ask("clerk"), tools=[clerk.as_tool(background=True)])
 '''
 
 
@@ -55,3 +58,34 @@ def test_who_decides_for_a_child_is_told_to_resume_its_caller_which_does_everyth
     assert "`perdure resume s --agents YOUR_MODULE:…` (the agent is called 'lead')" in told
     assert "the lead is done" in team("resume", "s", "--agents", "team:lead") + team.errors
     assert [team.json("why", name)["status"] for name in ("s", "s.t2.0.1")] == ["idle", "idle"]
+
+
+def test_what_works_in_the_background_is_told_and_the_callers_resume_goes_on_with_it(team: Program) -> None:
+    team("run", "team:asker", "go", "--session", "s", "--no-wait")
+    child = "s.t2.0.1"
+    assert child in team.errors
+    assert "`perdure resume s --agents team:asker`, goes on with that" in team.errors
+    facts = team.json("why", "s")
+    assert (facts["status"], [item["session"] for item in facts["background"]]) == ("idle", [child])
+    assert f"`perdure why {child}`" in facts["next"][0]
+    assert f"payer works in the background in {child}" in team("why", "s")
+    team("sessions")
+    assert "s: an agent that it called is unfinished; `perdure why s`" in team.errors
+    team("resume", "s", "--agents", "team:asker", "--no-wait")
+    assert f"1 agent unfinished in the background: {child}" in team.errors
+
+    resuming = team.start("resume", "s", "--agents", "team:asker")
+    team.until(lambda: team.json("why", child)["status"] == "waiting")
+    team("approve", child)
+    team.end(resuming)
+    assert team.json("why", child)["status"] == "idle"
+    assert team.json("why", "s")["background"] == []
+    assert "unfinished" not in team.errors
+    assert team.json("why", "s")["next"][0].startswith("nothing is to be done")
+
+
+def test_what_was_only_begun_in_the_background_is_done_by_the_callers_resume(team: Program) -> None:
+    team("run", "team:giver", "go", "--session", "s")
+    team("resume", "s", "--agents", "team:giver")
+    assert [team.json("why", name)["status"] for name in ("s", "s.t2.0.1")] == ["idle", "idle"]
+    assert team.json("why", "s")["background"] == []
