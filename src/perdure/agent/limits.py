@@ -8,7 +8,18 @@ from ..core.records import Limits
 
 __all__ = ["LEAST", "wrong_limit"]
 
-LEAST = {"steps": 1, "tool_calls": 0, "tokens": 1, "model_calls": 1, "cost": 1, "seconds": 1, "children": 0, "depth": 0, "handoffs": 0}
+LEAST = {
+    "steps": 1,
+    "tool_calls": 0,
+    "tokens": 1,
+    "model_calls": 1,
+    "cost": 1,
+    "seconds": 1,
+    "children": 0,
+    "depth": 0,
+    "handoffs": 0,
+    "reports": 0,
+}
 """The least of each: no tool call is a limit that makes sense, and where no model may be called nothing can be done."""
 
 

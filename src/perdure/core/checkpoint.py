@@ -306,7 +306,8 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     what models see instead of the conversation's beginning, ``compactions`` counts how often that was decided. ``input_tokens`` is what
     the last call reported, 0 if that is unknown or the prefix changed since.
     ``parent`` says whose child the session is, ``errands`` what it owes to its parent and its children; ``background`` are the operations
-    that called for children which nobody waits for, or waits for any more, and which have not ended.
+    that called for children which nobody waits for, or waits for any more, and which have not ended. ``reports`` counts the turns in a row
+    that began with what such a child reported.
     ``spent`` is what ended turns used of what ``usage`` doesn't count, once anything limits the session; ``limited`` is the last turn, if
     it ended so.
     ``extensions`` says for each extension where the values stand that it keeps; ``once`` are the keys of guidance that was given.
@@ -349,6 +350,7 @@ class Checkpoint(_State, frozen=True, kw_only=True):
     parent: Parent | None = None
     errands: tuple[Errand, ...] = ()
     background: tuple[Behind, ...] = ()
+    reports: int = 0
     turn: Turn | None = None
 
     def operation(self, identity: str) -> Operation | None:

@@ -59,7 +59,7 @@ from .entries import (
     TurnStarted,
     UncertainRequested,
 )
-from .ids import once_key, task_id
+from .ids import is_report, once_key, task_id
 from .memory import MEMORY
 from .messages import Part, RedactedPart, StoredPart, ToolCall, is_private, title_of
 from .records import ALL_TOOLS, CALL_KINDS, MODEL_KINDS, Amounts, Errand, Metadata, Plan
@@ -169,7 +169,14 @@ def _turn_started(checkpoint: Checkpoint, entry: TurnStarted) -> Checkpoint:
         memory=entry.memory,
     )
     spent = checkpoint.spent if entry.spent is None else entry.spent
+    reports = checkpoint.reports + 1 if _is_report(checkpoint, entry) else 0
+    checkpoint = replace(checkpoint, reports=reports)
     return replace(checkpoint, turn=turn, agent=entry.agent, route=checkpoint.route or entry.route, spent=spent, limited=None)
+
+
+def _is_report(checkpoint: Checkpoint, entry: TurnStarted | MessageAdded) -> bool:
+    """Whether nobody spoke but a child in the background."""
+    return entry.source is not None and is_report(entry.submission, entry.source.id, checkpoint.session_id)
 
 
 def _tool_called(checkpoint: Checkpoint, entry: ToolCalled) -> Checkpoint:
@@ -182,9 +189,10 @@ def _message(checkpoint: Checkpoint, entry: MessageAdded) -> Checkpoint:
     if entry.number <= checkpoint.transcript.tail:
         # It stands where the entry before it says.
         return checkpoint
-    turn, seen = checkpoint.turn, entry.digest
+    turn, seen, reports = checkpoint.turn, entry.digest, checkpoint.reports
     if turn is not None:
         if entry.role == "user":
+            reports = reports if _is_report(checkpoint, entry) else 0
             turn = replace(turn, completing=False, call="", argument="")
         elif entry.role == "tool":
             ends = next((item.plan for item in turn.tools if item.plan.ends), None)
@@ -205,6 +213,7 @@ def _message(checkpoint: Checkpoint, entry: MessageAdded) -> Checkpoint:
         revision=chained(checkpoint.revision, entry.digest),
         context=chained(checkpoint.context, seen),
         turn=turn,
+        reports=reports,
         # The first message that began a turn names the session; one that was rejected leaves nothing.
         title=checkpoint.title or (title_of(entry.parts) if entry.number == 1 and _speaks(entry) else ""),
     )

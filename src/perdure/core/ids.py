@@ -51,6 +51,17 @@ def outcome_id(operation: str) -> str:
     return f"outcome:{operation}"
 
 
+def report_id(operation: str) -> str:
+    """The submission in which a child in the background says what it came to."""
+    return f"report:{operation}"
+
+
+def is_report(submission: str, sender: str, session: str) -> bool:
+    """Whether a submission is what a child of this session, which ``sender`` names, says that it came to."""
+    operation = submission.removeprefix("report:")
+    return operation != submission and sender == child_session(session, operation)
+
+
 def is_outside(identity: str) -> bool:
     """Whether a turn, or an operation in it, is a call that somebody wants outside of the conversation."""
     return identity.startswith("s")

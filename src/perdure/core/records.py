@@ -100,7 +100,8 @@ class Limits(Record, frozen=True, kw_only=True):
     cost is reached, too, as soon as nobody knows what a call used.
 
     A call beyond an agent's ``children`` (agents that a turn calls, and that run behind at once), ``depth`` (of agents that call agents) or
-    ``handoffs`` is answered with an error instead, and the turn goes on.
+    ``handoffs`` is answered with an error instead, and the turn goes on. So is a call of an agent in the background once as many turns as
+    ``reports`` in a row were begun by what such agents reported, without a word of anybody else in between.
     """
 
     steps: int | None = None
@@ -113,6 +114,7 @@ class Limits(Record, frozen=True, kw_only=True):
     children: int | None = 16
     depth: int | None = 4
     handoffs: int | None = 10
+    reports: int | None = 50
 
 
 class Parent(Record, frozen=True, kw_only=True):

@@ -264,7 +264,7 @@ class Errands(Keeping, Arguments, Results):
             deliver="steer",
             author=source.name,
             source=source,
-            submission=f"report:{parent.operation}",
+            submission=ids.report_id(parent.operation),
         )
         await self._send(parent.session, checked(post))
 

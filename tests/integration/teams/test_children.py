@@ -433,6 +433,32 @@ async def test_a_report_from_the_background_is_an_agents_word_and_begins_a_turn(
         assert (await runtime.sessions.checkpoint("s")).usage.calls == 4
 
 
+async def test_reports_that_lead_to_calls_that_lead_to_reports_come_to_an_end_until_somebody_speaks(stage: Stage) -> None:
+    def play(request: ModelRequest) -> Reply:
+        told = [part for part in request.messages[-1].parts if isinstance(part, ToolCallResponse)]
+        return says("Under way.") if told else asks(call("clerk", task="Again."))
+
+    agent = Agent("lead", model=FunctionModel(play), tools=[clerk().as_tool(background=True)], limits=Limits(reports=2))
+
+    async def refused() -> int:
+        ended = await runtime.sessions.entries("s", kinds=["operation_ended"])
+        return sum(entry.failure is not None and entry.failure.code == "report_limit" for entry in ended)  # type: ignore[attr-defined]
+
+    async def rests(times: int) -> bool:
+        info = await runtime.sessions.info("s")
+        return info.status == "idle" and await refused() == times
+
+    async with stage.process() as runtime, runtime.session("s", agent) as handle:
+        for times in (1, 2):
+            await handle.send("Please.", submission=f"m{times}")
+            await eventually(lambda times=times: rests(times), stage.clock)  # type: ignore[misc]
+            started = await runtime.sessions.entries("s", kinds=["turn_started"])
+            # The message's turn and those of two reports, of which the last one may call nobody.
+            assert len(started) == 3 * times
+            checkpoint = await runtime.sessions.checkpoint("s")
+            assert (checkpoint.reports, checkpoint.background) == (2, ())
+
+
 @pytest.mark.spec("S0-273")
 async def test_a_child_counts_from_zero_and_may_use_what_its_caller_has_left(stage: Stage) -> None:
     async with stage.process() as runtime:

@@ -1291,6 +1291,11 @@ cell(CallsPlanned, "tools", "one agent too many", lambda: limited_to(children=0)
      plans(planned(call("c1", "clerk"), "pure", kind="child", agent="clerk")),
      ["operation_planned t2.0.1 clerk", "operation_ended t2.0.1#0 failed (child_limit) !'not executed: a turn calls 0 agents at most'",
       "message tool → 8"])
+cell(CallsPlanned, "tools", "in the background once more after too many reports", lambda: limited_to(reports=0),
+     plans(planned(call("c1", "clerk"), "pure", kind="child", agent="clerk", background=True)),
+     ["operation_planned t2.0.1 clerk",
+      "operation_ended t2.0.1#0 failed (report_limit) !'not executed: 0 turns in a row began with reports from the background, and nobody "
+      "else said anything'", "message tool → 8"])
 cell(CallsPlanned, "tools", "too deep", lambda: limited_to(depth=0),
      plans(planned(call("c1", "clerk"), "pure", kind="child", agent="clerk")),
      ["operation_planned t2.0.1 clerk",

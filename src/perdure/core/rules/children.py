@@ -66,6 +66,9 @@ def _too_many(draft: Draft, call: Plan) -> Failure | None:
         return Failure(code="child_depth", message=words)
     if limits.children is not None and draft.turn.children >= limits.children:
         return Failure(code="child_limit", message=f"{NOT_EXECUTED}: a turn calls {limits.children} agents at most")
+    if limits.reports is not None and call.background and now.reports >= limits.reports:
+        words = f"{NOT_EXECUTED}: {limits.reports} turns in a row began with reports from the background, and nobody else said anything"
+        return Failure(code="report_limit", message=words)
     if limits.children is not None and call.background and len(now.background) >= limits.children:
         return Failure(code="child_limit", message=f"{NOT_EXECUTED}: {limits.children} agents work in the background already")
     return None
