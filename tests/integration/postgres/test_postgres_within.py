@@ -208,6 +208,27 @@ async def test_sql_that_does_not_end_is_ended(mine: Mine, monkeypatch: pytest.Mo
     assert await store.commit(within(step(no), put(2))) == Committed(2, 0, 1)
 
 
+@pytest.mark.parametrize("again", [False, True])
+async def test_sql_that_was_ended_fails_the_function_even_if_it_goes_on(mine: Mine, monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
+    store, theirs = mine
+    no = await create(store)
+    monkeypatch.setattr(within_module, "SECONDS", 0.2)
+
+    def hiding(connection: psycopg.Connection[Any]) -> None:
+        put(1)(connection)
+        with suppress(psycopg.errors.QueryCanceled), connection.transaction():
+            connection.execute("SELECT pg_sleep(60)")
+        if again:
+            with suppress(TransactionLost):
+                put(2)(connection)
+
+    with pytest.raises(TransactionLost, match="longer than"):
+        await asyncio.wait_for(store.commit(within(step(no), hiding)), 20)
+    assert theirs() == []
+    monkeypatch.undo()
+    assert await store.commit(within(step(no), put(2))) == Committed(2, 0, 1)
+
+
 def rows() -> Iterator[tuple[int]]:
     while True:
         yield (1,)

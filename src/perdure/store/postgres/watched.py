@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -25,10 +26,12 @@ class PlainCursor(psycopg.Cursor[Any]):
     def execute(self, query: Any, *arguments: Any, **options: Any) -> Any:
         self.may_begin()
         self._leaves_open(query)
-        return super().execute(query, *arguments, **options)
+        with self._noticed():
+            return super().execute(query, *arguments, **options)
 
     def executemany(self, query: Any, params_seq: Iterable[Any], **options: Any) -> None:
-        super().executemany(query, self._in_time(params_seq), **options)
+        with self._noticed():
+            super().executemany(query, self._in_time(params_seq), **options)
 
     def stream(self, query: Any, *arguments: Any, **options: Any) -> Any:
         self.may_begin()
@@ -38,6 +41,16 @@ class PlainCursor(psycopg.Cursor[Any]):
     def copy(self, *arguments: Any, **options: Any) -> Any:
         self.may_begin()
         return super().copy(*arguments, **options)
+
+    @contextmanager
+    def _noticed(self) -> Iterator[None]:
+        """That the server ended a statement for its time is known, even if the function goes on."""
+        try:
+            yield
+        except psycopg.errors.QueryCanceled:
+            with suppress(TransactionLost):
+                self.may_begin()
+            raise
 
     def _leaves_open(self, query: Any) -> None:
         text = query.as_string(self) if isinstance(query, psycopg.sql.Composable) else query

@@ -35,15 +35,17 @@ def run_within(line: Line, database: Database, function: Callable[[Any], T]) -> 
     line.script(database.statements("within"), timeout=SECONDS)
     before = _traces(line, database, limited=True)
     failure: BaseException | None = None
+    refused: list[TransactionLost] = []
     try:
-        with _watched(line, end):
+        with _watched(line, end, refused):
             result = function(line.psycopg)
     except BaseException as error:
         failure = error
     late = time.monotonic() > end
     if late:
         _log.warning("a function worked in a commit's transaction for more than %g s; its session waited meanwhile", SECONDS)
-        failure = _ended_for_time(failure)
+        # What was ended or refused for the time fails the function, whatever it makes of that.
+        failure = refused[0] if refused else _ended_for_time(failure)
     try:
         if line.working:
             raise TransactionLost("the function left a statement half done", hint="read or close what it began") from failure
@@ -122,14 +124,15 @@ def _traces(line: Line, database: Database, *, limited: bool = False) -> tuple[A
 
 
 @contextmanager
-def _watched(line: Line, end: float) -> Iterator[None]:
-    """Every statement is begun in time, and the connection is what it was afterwards."""
+def _watched(line: Line, end: float, refused: list[TransactionLost]) -> Iterator[None]:
+    """Every statement is begun in time, else it is ``refused``; and the connection is what it was afterwards."""
     # Whoever has no PostgreSQL has no psycopg.
     from .watched import NamedCursor, PlainCursor, watched
 
     def may_begin() -> None:
         if time.monotonic() > end:
-            raise _too_long()
+            refused.append(_too_long())
+            raise refused[-1]
         if not line.closed and not line.in_transaction:
             # Alone it would stay.
             raise _ended()
