@@ -83,7 +83,7 @@ class Router:
         """The model of a route. Raises `UnknownRoute`, or `UnknownModel` for a name without a provider."""
         if name not in self._routes:
             raise UnknownRoute(
-                f"there is no route {name!r}", hint=f"known are {', '.join(self._routes)}; `perdure route SESSION NAME` selects one"
+                f"there is no route {name!r:.100}", hint=f"known are {', '.join(self._routes)}; `perdure route SESSION NAME` selects one"
             )
         if name not in self._models:
             self._models[name] = resolve(self._routes[name])

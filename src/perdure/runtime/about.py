@@ -61,9 +61,17 @@ def check_text(value: Any, what: str, limit: int = NAME_LIMIT) -> str:
 
 def check_owner(owner: Any) -> str:
     """Somebody whom a session can belong to. Raises `UsageError`."""
-    if not check_text(owner, "owner", ABOUT_LIMIT).strip():
+    if not _check_line(owner, "owner").strip():
         raise UsageError("owner is blank", hint="name whom the session belongs to, or leave owner= out")
     return str(owner)
+
+
+def _check_line(value: Any, what: str) -> str:
+    """Text that reads as it is wherever it is shown. Raises `UsageError`."""
+    text = check_text(value, what, ABOUT_LIMIT)
+    if not text.isprintable():
+        raise UsageError(f"{text!r:.100} can't be {what}", hint="printable text, without line breaks and control characters")
+    return text
 
 
 def check_identity(identity: Any) -> Identity:
@@ -71,7 +79,7 @@ def check_identity(identity: Any) -> Identity:
     if not isinstance(identity, Identity):
         raise UsageError(f"identity must be an Identity, not {type(identity).__name__}")
     for field in identity.__struct_fields__:
-        check_text(getattr(identity, field), f"identity.{field}", ABOUT_LIMIT)
+        _check_line(getattr(identity, field), f"identity.{field}")
     if not identity.owner.strip():
         raise UsageError("identity.owner is blank", hint="name whom the session belongs to, or leave identity= out")
     return identity

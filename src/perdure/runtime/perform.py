@@ -43,7 +43,7 @@ from ..core.words import said, words
 from ..models.base import Delta, Finish, Model, ModelOutput, ModelRequest, ReasoningDelta, TextDelta
 from ..store.base import StoredBlob
 from ..tools.context import ToolContext
-from ..tools.moments import Moment, moment_of
+from ..tools.moments import LONGEST_SLEEP, Moment, moment_of
 from ..tools.returned import kept
 from ..tools.tool import ArgumentsInvalid, Done, NotDone, ResultInvalid, Tool, ToolCancelled, ToolError, Unknown, WithMedia
 from ..tools.transaction import InTransaction
@@ -462,6 +462,9 @@ class Performer:
         async def outside(name: str, **what: Any) -> Any:
             from .steps import Deed
 
+            if aside is not None and aside.done():
+                # What runs on the way out of a call that falls asleep is for the attempt that comes to the end.
+                raise asyncio.CancelledError
             assert self.steps is not None
             deed = Deed(identity=f"{operation.id}/{name}", name=f"{operation.plan.name}/{name}", attempt=operation.attempt, **what)
             return await self.steps.perform(deed)
@@ -471,8 +474,12 @@ class Performer:
                 aside.set_result(None)
 
         async def sleep(name: str, moment: Moment) -> None:
+            now = self._clock.now()
+            until = moment_of(moment, now, "moment")
+            if until > now + LONGEST_SLEEP * 1000:
+                raise UsageError(f"moment={moment!r:.100} is too far away", hint=f"a call sleeps {LONGEST_SLEEP} seconds at most")
             # What has passed is as good as now, and 0 would be no time.
-            await outside(name, until=max(1, moment_of(moment, self._clock.now(), "moment")), aside=set_aside)
+            await outside(name, until=max(1, until), aside=set_aside)
 
         return ToolContext(
             session_id=self._session_id,

@@ -10,6 +10,7 @@ from ..core.model_calls import model_calls
 from ..store.base import Loaded
 from .context import CONTEXT_KINDS, Context
 from .messages import read_entries
+from .names import check_id
 from .result import Result, refused, result_of, typed
 from .scope import Scope
 
@@ -23,8 +24,9 @@ class Results(Scope):
         """What became of a submission's turn; None while it is unfinished.
 
         ``agent``: its output is what that agent's ``output_type`` reads; without, it is plain data. Raises `SubmissionRejected` if it was
-        refused, and `OutputInvalid` if the agent can't read it.
+        refused, `OutputInvalid` if the agent can't read it, and `UsageError` for what can't be a submission.
         """
+        check_id(submission, "a submission id")
         head = await self._head(session_id)
         row = await self._runtime.store.submission(head.row.no, submission)
         if row is None or row.settled_seq is None:

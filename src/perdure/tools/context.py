@@ -114,7 +114,8 @@ class ToolContext:
         Nobody waits meanwhile: the attempt ends here, cancelled, and the session is held by no process because of it. When the time has
         come, the call runs again from its beginning as its next attempt, in whatever process; steps that ended return what they returned,
         and so does this. ``moment`` is a `datetime` with a time zone, a `timedelta` from now on, or milliseconds since 1970; the one that
-        was given first counts. Nothing else of the call may be under way, since it would be cut off. Interrupting the turn ends it.
+        was given first counts. Nothing else of the call may be under way, since it would be cut off; a step that a ``finally`` asks for as
+        the call falls asleep is not begun. Ten years are the longest. Interrupting the turn ends it.
 
         Raises `UsageError` where the tool isn't ``resumable``, for what is no time, beside another step, and for a name that was a
         step's or can't be one; `EffectFailed` if the call is over.

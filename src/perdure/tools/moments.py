@@ -8,7 +8,10 @@ from typing import Any, TypeAlias
 from ..core import canonical
 from ..core.errors import UsageError
 
-__all__ = ["Moment", "moment_of"]
+__all__ = ["LONGEST_SLEEP", "Moment", "moment_of"]
+
+LONGEST_SLEEP = 10 * 366 * 86_400
+"""The longest time that a turn may sleep (seconds)."""
 
 Moment: TypeAlias = int | datetime | timedelta
 """A time as callers give it: milliseconds since 1970, a `datetime` with a time zone, or a `timedelta` from now on."""

@@ -6,12 +6,10 @@ import dataclasses
 from datetime import datetime
 from typing import Any
 
+from .moments import LONGEST_SLEEP
 from .tool import ArgumentsInvalid, Delegation, Tool, tool
 
-__all__ = ["LONGEST_SLEEP", "sleep_tool"]
-
-LONGEST_SLEEP = 10 * 366 * 86_400
-"""The longest time that a model may sleep (seconds)."""
+__all__ = ["sleep_tool"]
 
 
 def sleep_tool(name: str = "sleep") -> Tool:

@@ -127,6 +127,29 @@ async def test_an_unusable_session_id_is_refused(runtime: Runtime, session: Any)
         await runtime.sessions.send(session, "hello")
 
 
+@pytest.mark.parametrize("submission", ["", "x" * 513, "a\nb", 7, b"x"])
+async def test_a_result_of_what_can_be_no_submission_is_refused_instead_of_being_unfinished(runtime: Runtime, submission: Any) -> None:
+    await runtime.run(Agent("a", model=ScriptedModel(["hello"])), "hi", session="s", submission="m")
+    with pytest.raises(perdure.UsageError, match="submission"):
+        await runtime.sessions.result("s", submission)
+
+
+@pytest.mark.parametrize("owner", ["a\0b", "a\nb", "a\u202eb", "\x1b[31m"])
+async def test_an_owner_that_would_not_read_as_it_is_is_refused_at_every_door(runtime: Runtime, owner: str) -> None:
+    for field in ("owner", "user"):
+        with pytest.raises(perdure.UsageError, match="printable"):
+            await runtime.sessions.send("s", "hi", identity=perdure.Identity(**{"owner": "acme", field: owner}))
+    with pytest.raises(perdure.UsageError, match="printable"):
+        await runtime.pools.get(owner)
+
+
+async def test_an_unknown_route_is_named_shortly_however_long_its_name_is(runtime: Runtime) -> None:
+    router = perdure.Router({"a": ScriptedModel(["hello"])})
+    with pytest.raises(perdure.UnknownRoute) as refused:
+        router.model("x" * 1_000_000)
+    assert len(str(refused.value)) < 500
+
+
 async def test_an_unknown_session_is_named_in_the_error(runtime: Runtime) -> None:
     for ask in (runtime.sessions.history, runtime.sessions.info, runtime.sessions.interrupt, runtime.sessions.requests):
         with pytest.raises(perdure.SessionNotFound, match="nowhere"):

@@ -655,6 +655,25 @@ async def test_a_call_that_sleeps_again_wakes_at_the_time_that_it_said_first(tmp
         assert await problems(runtime) == []
 
 
+async def test_what_a_call_does_on_its_way_out_is_done_at_its_end_and_not_when_it_falls_asleep(tmp_path: Path) -> None:
+    place, done = Place("memory", tmp_path / "agents.db", auto=True), []
+
+    @tool(effect="external", resumable=True)
+    async def wait(ctx: ToolContext) -> str:
+        try:
+            await ctx.sleep_until("night", timedelta(hours=1))
+            return "rested"
+        finally:
+            await ctx.step("cleanup", lambda: done.append(place.clock.now()))
+
+    began = place.clock.now()
+    async with place.process() as runtime:
+        await runtime.run(agent(wait), "Please.", session="s")
+        assert await response(runtime) == "rested"
+        assert done == [began + HOUR]
+        assert await problems(runtime) == []
+
+
 async def test_another_call_of_the_step_goes_on_while_one_sleeps(tmp_path: Path) -> None:
     place = Place("memory", tmp_path / "agents.db", auto=True)
     awake: list[int] = []
@@ -747,6 +766,7 @@ async def test_only_what_runs_again_can_sleep_and_nothing_beside_a_step(runtime:
         await refused("name", lambda: ctx.sleep_until("a/b", 0))
         await refused("time", lambda: ctx.sleep_until("one", "tomorrow"))  # type: ignore[arg-type]
         await refused("zone", lambda: ctx.sleep_until("two", datetime(2026, 1, 1)))
+        await refused("far", lambda: ctx.sleep_until("far", timedelta(days=10**6)))
         await refused("taken", lambda: ctx.sleep_until("one", 0))
         released = asyncio.Event()
         step = asyncio.ensure_future(ctx.step("hotel", released.wait))
@@ -766,6 +786,7 @@ async def test_only_what_runs_again_can_sleep_and_nothing_beside_a_step(runtime:
         "name": "'a/b' can't be a step's name",
         "time": "moment='tomorrow' is no time",
         "zone": "moment=datetime.datetime(2026, 1, 1, 0, 0) is no time",
+        "far": "moment=datetime.timedelta(days=1000000) is too far away",
         "taken": "this call has a step 'one' already",
         "beside": "a call that sleeps does nothing else meanwhile",
     }
