@@ -11,8 +11,9 @@ SHOP = "agents_here:shop"
 
 
 def test_what_models_and_tools_write_commands_no_terminal(perdure: Program) -> None:
-    outputs = [perdure("run", SHOP, "nasty \x1b[5m", "--session", "s", "--owner", "\x1b[1mme")]
+    outputs = [perdure("run", SHOP, "nasty \x1b[5m", "--session", "s")]
     outputs.append(perdure.errors)
+    outputs += [perdure("run", SHOP, "hello", "--session", "t", "--owner", "\x1b[1mme", code=2), perdure.errors]
     for command in (["sessions"], ["show", "s"], ["why", "s"], ["events", "s"], ["events", "s", "--json"], ["sessions", "--json"]):
         outputs += [perdure(*command), perdure.errors]
     for output in outputs:
