@@ -15,9 +15,9 @@ from ..runtime.runtime import Runtime
 from .agents import belongs, load
 from .decide import json_object
 from .declared import check_call
-from .exits import FAILED, INTERRUPTED, OK, WAITING
-from .follow import Follower, Left, Parked
-from .hints import command, resume_command
+from .exits import FAILED, INTERRUPTED, OK
+from .follow import Follower, Left, Parked, say_left, say_parked
+from .hints import command
 from .live import MARKS
 from .opening import opened, read_text
 from .screen import Screen
@@ -47,13 +47,10 @@ async def _call(arguments: argparse.Namespace, agent: Agent, given: dict[str, An
             )
             outcome = await _followed(arguments, runtime, follower, given, submission, info.version)
     except Left as left:
-        why, again = command(arguments.db, "why", session_id), resume_command(arguments.db, session_id, arguments.agent)
-        screen.advice((f"the call is kept; `{why}` says what it waits for, `{again}` goes on", "dim"))
+        say_left(screen, arguments.db, session_id, arguments.agent, "the call")
         return left.code
     except Parked as parked:
-        if arguments.json:
-            screen.json({"session": session_id, "submission": submission, "status": "waiting", "wake_at": parked.until})
-        return WAITING
+        return say_parked(screen, session_id, submission, parked)
     if arguments.json:
         screen.json(plain(outcome))
     else:

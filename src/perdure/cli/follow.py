@@ -40,7 +40,7 @@ from .person import me
 from .screen import Screen
 from .text import moment
 
-__all__ = ["Follower", "Left", "Parked"]
+__all__ = ["Follower", "Left", "Parked", "say_left", "say_parked"]
 
 
 SLEEPERS = ("timer", "step")
@@ -61,6 +61,19 @@ class Parked(Exception):
     def __init__(self, until: int | None = None) -> None:
         super().__init__(until)
         self.until = until
+
+
+def say_left(screen: Screen, db: str, session_id: str, named: str, what: str) -> None:
+    """Say that ``what`` is kept, and how to look at it and go on."""
+    why, again = command(db, "why", session_id), resume_command(db, session_id, named)
+    screen.advice((f"{what} is kept; `{why}` says what it waits for, `{again}` goes on", "dim"))
+
+
+def say_parked(screen: Screen, session_id: str, submission: str, parked: Parked) -> int:
+    """Say so as JSON, where that is wanted: what it waits for was told as it came. Returns the exit code."""
+    if screen.as_json:
+        screen.json({"session": session_id, "submission": submission, "status": "waiting", "wake_at": parked.until})
+    return WAITING
 
 
 class Follower:

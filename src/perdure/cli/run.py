@@ -18,9 +18,9 @@ from ..runtime.scope import put_away
 from ..runtime.stopping import Stopped
 from .agents import ad_hoc, belongs, check_owner, load
 from .behind import behind, made, say_behind
-from .exits import FAILED, INTERRUPTED, OK, WAITING, failure_code
-from .follow import Follower, Left, Parked
-from .hints import command, resume_command
+from .exits import FAILED, INTERRUPTED, OK, failure_code
+from .follow import Follower, Left, Parked, say_left, say_parked
+from .hints import command
 from .limits import limits
 from .opening import opened, read_text, with_files
 from .screen import Screen
@@ -79,14 +79,10 @@ async def _run(arguments: argparse.Namespace, agent: Agent, content: Input) -> i
             await made(runtime, session_id)
             unfinished = await behind(runtime, session_id)
     except (Left, Stopped) as left:
-        why = command(arguments.db, "why", session_id)
-        again = resume_command(arguments.db, session_id, named)
-        screen.advice((f"the session {session_id} is kept; `{why}` says what it waits for, `{again}` goes on", "dim"))
+        say_left(screen, arguments.db, session_id, named, f"the session {session_id}")
         return left.code
     except Parked as parked:
-        if arguments.json:
-            screen.json({"session": session_id, "submission": submission, "status": "waiting", "wake_at": parked.until})
-        return WAITING
+        return say_parked(screen, session_id, submission, parked)
     if arguments.json:
         screen.json(as_data(result))
     elif result.ok and result.text and (stored or result.call or not screen.live):
