@@ -13,7 +13,10 @@ from .scope import missing
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-__all__ = ["last_definitions"]
+__all__ = ["AGENT_KINDS", "last_definitions"]
+
+AGENT_KINDS = (TurnStarted.kind, ToolCalled.kind, DefinitionChange.kind)
+"""The entries that say what a session's agent is from there on."""
 
 
 async def last_definitions(runtime: Runtime, session_id: str) -> list[dict[str, Any]]:
@@ -21,8 +24,8 @@ async def last_definitions(runtime: Runtime, session_id: str) -> list[dict[str, 
     head = await runtime.store.load(session_id)
     if head is None:
         raise missing(session_id, deleted=await runtime.store.buried(session_id))
-    kinds, digests, before = (TurnStarted.kind, ToolCalled.kind, DefinitionChange.kind), [], None
-    while rows := await runtime.store.entries(head.row.no, kinds=kinds, before=before, newest_first=True, limit=1):
+    digests, before = [], None
+    while rows := await runtime.store.entries(head.row.no, kinds=AGENT_KINDS, before=before, newest_first=True, limit=1):
         entry, before = open_entry(rows[0]), rows[0].seq
         digests.append(entry.new if isinstance(entry, DefinitionChange) else getattr(entry, "definition", ""))
         if isinstance(entry, TurnStarted):

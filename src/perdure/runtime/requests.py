@@ -12,7 +12,7 @@ from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Grant, Operation
 from ..core.commands import Answer, ReportResult, RevokeGrant
 from ..core.effects import tool_of
-from ..core.entries import AnswerRequested, DefinitionChange, OperationEnded, RequestClosed, RequestOpened, ToolCalled, TurnStarted
+from ..core.entries import AnswerRequested, DefinitionChange, OperationEnded, RequestClosed, RequestOpened, TurnStarted
 from ..core.errors import LimitExceeded, StaleRequest, UsageError
 from ..core.journal import open_entry
 from ..core.messages import Message, ToolCall
@@ -23,6 +23,7 @@ from . import tokens
 from .about import check_text
 from .arguments import Arguments, called_by
 from .context import resolve_parts
+from .definitions import AGENT_KINDS
 from .door import Door, Submission
 from .ledger import Ledger
 from .messages import read_entries
@@ -306,8 +307,7 @@ class Requests(Door, Arguments):
 
     async def _acting(self, head: Loaded, seq: int) -> str:
         """The agent that the session was when an entry was written."""
-        kinds = (TurnStarted.kind, ToolCalled.kind, DefinitionChange.kind)
-        rows = await read_entries(self._runtime.store, head.row.no, before=seq, kinds=kinds, newest_first=True, limit=1)
+        rows = await read_entries(self._runtime.store, head.row.no, before=seq, kinds=AGENT_KINDS, newest_first=True, limit=1)
         begun = [entry for entry in map(open_entry, rows) if isinstance(entry, TurnStarted | DefinitionChange)]
         return begun[0].agent if begun else head.row.agent
 
