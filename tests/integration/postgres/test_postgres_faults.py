@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import psycopg
@@ -30,7 +32,7 @@ from perdure.store.conformance.kit import LEASE, catalogue, content, create, fac
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.address import parse
 from perdure.store.postgres.notices import Notices
-from perdure.store.postgres.sql import sql_for
+from perdure.store.postgres.sql import channel_of, sql_for
 from tests.postgres import Server
 
 
@@ -590,6 +592,67 @@ async def test_a_listener_whose_connection_is_cut_hears_again(postgres: Server) 
                 version += 1
                 if await heard.get() == no:
                     break
+
+
+async def test_what_changes_while_there_is_no_connection_for_announcements_is_announced_afterwards(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema, application_name=schema) as one, opened(postgres, schema, poll=3600.0) as hearing:
+        first, second = await create(one, "s1"), await create(one, "s2")
+        heard: asyncio.Queue[int | None] = asyncio.Queue()
+        hearing.changes(heard.put_nowait)
+        async with asyncio.timeout(20):
+            assert await heard.get() is None
+            await one.commit(step(first))
+            while await heard.get() != first:
+                pass
+            postgres.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = %s AND query LIKE %s",
+                schema,
+                "%pg_notify%",
+            )
+            await one.commit(step(first, 2))
+            while not one._notices._down_until:
+                await asyncio.sleep(0.001)
+            # Nobody listens in this process: only what is announced wakes its thread.
+            await one.commit(step(second))
+            while await heard.get() != second:
+                pass
+
+
+@pytest.mark.parametrize("payload", ["hello", "", "-1", "1,x", "9" * 5000])
+async def test_a_notice_of_somebody_else_says_that_anything_may_have_changed_and_harms_nobody(postgres: Server, payload: str) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as one, opened(postgres, schema, poll=3600.0) as hearing:
+        no = await create(one)
+        heard: asyncio.Queue[int | None] = asyncio.Queue()
+        hearing.changes(heard.put_nowait)
+        async with asyncio.timeout(20):
+            assert await heard.get() is None
+            postgres.execute("SELECT pg_notify(%s, %s)", channel_of(schema), payload)
+            while await heard.get() is not None:
+                pass
+            await one.commit(step(no))
+            while await heard.get() != no:
+                pass
+
+
+async def test_a_process_with_thousands_of_open_files_announces_and_hears(postgres: Server) -> None:
+    schema = postgres.schema()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(2048, hard)), hard))
+    with ExitStack() as files:
+        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1100):
+            files.enter_context(open(os.devnull, "rb"))
+        async with opened(postgres, schema) as one, opened(postgres, schema, poll=3600.0) as hearing:
+            no = await create(one)
+            heard: asyncio.Queue[int | None] = asyncio.Queue()
+            hearing.changes(heard.put_nowait)
+            async with asyncio.timeout(20):
+                assert await heard.get() is None
+                await one.commit(step(no))
+                while await heard.get() != no:
+                    pass
 
 
 async def test_a_vacuum_waits_for_those_who_may_still_see_what_was_deleted_and_leaves_nothing_of_it(postgres: Server) -> None:

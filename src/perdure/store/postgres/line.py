@@ -113,7 +113,7 @@ class Line:
         found = []
         while (notice := self._pg.notifies()) is not None:
             if notice.be_pid != self._pg.backend_pid:
-                found.append(notice.extra.decode())
+                found.append(notice.extra.decode(errors="replace"))
         return found
 
     def _result(self, send: Callable[[], None], timeout: float | None) -> list[tuple[Any, ...]]:

@@ -8,6 +8,7 @@ server is asked whether anybody committed anything: a notice that was lost costs
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import select
 import threading
@@ -32,6 +33,8 @@ ANY = "*"
 
 RETRY = 1.0
 """How long after the connection was lost another one is opened (seconds)."""
+
+_log = logging.getLogger("perdure.store")
 
 
 class Notices:
@@ -92,10 +95,14 @@ class Notices:
     def _run(self) -> None:
         try:
             while not self._ending:
-                self._wait()
                 try:
+                    self._wait()
                     self._turn()
                 except (Lost, Failed, PerdureError):
+                    self._drop()
+                except Exception:
+                    # Nobody else would hear or announce anything in this process any more.
+                    _log.exception("notices of changes go on with a new connection")
                     self._drop()
             with suppress(Lost, Failed, PerdureError):
                 self._announce()
@@ -105,14 +112,17 @@ class Notices:
 
     def _wait(self) -> None:
         """Until something was changed, somebody announced something, or a poll is due."""
-        sources = [self._reader]
+        sources = select.poll()
+        sources.register(self._reader, select.POLLIN)
         if self._listens and self._line is not None and not self._line.closed:
-            sources.append(self._line.socket)
-        left: float | None = None
+            sources.register(self._line.socket, select.POLLIN)
+        until: float | None = None
         if self._following:
-            left = max(0.0, max(self._due, self._down_until) - time.monotonic())
-        ready, _, _ = select.select(sources, [], [], left)
-        if self._reader in ready:
+            until = max(self._due, self._down_until)
+        elif self._changed:
+            until = self._down_until
+        ready = sources.poll(None if until is None else max(0.0, until - time.monotonic()) * 1000)
+        if any(source == self._reader for source, _ in ready):
             with suppress(BlockingIOError):
                 os.read(self._reader, 4096)
             if self._changed and not self._ending:
@@ -137,7 +147,7 @@ class Notices:
         if self._listens:
             for notice in line.notices():
                 for name in notice.split(","):
-                    self._tell(None if name == ANY else int(name))
+                    self._tell(_number(name))
         if now >= self._due:
             ((snapshot,),) = line.run("snapshot")
             if snapshot != self._snapshot:
@@ -171,3 +181,8 @@ class Notices:
     def _tell(self, no: int | None) -> None:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._hear, no)
+
+
+def _number(name: str) -> int | None:
+    """Which session a notice names; any role of the database may send one, so that what is no number of ours may be about any."""
+    return int(name) if name.isdecimal() and len(name) <= 19 else None
