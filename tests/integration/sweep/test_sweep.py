@@ -182,3 +182,8 @@ async def test_a_call_that_kills_its_process_every_time_is_given_up_after_the_th
     outcome, _, _, failure, *_ = ending.sessions["s"].outcomes["m1"]
     assert (outcome, failure) == ("turn_failed", "crash_loop")
     assert ending.sessions["s"].status == "idle"
+
+
+async def test_a_sweep_in_which_hardly_anybody_died_proves_nothing_and_says_so(tmp_path: Path) -> None:
+    with pytest.raises(SweepFailed, match="nobody died in 3 runs"):
+        await sweep(scenarios.ALL[0](), medium=lambda clock: OutsidePlace(clock, tmp_path), points=range(1_000, 1_003))
