@@ -38,7 +38,6 @@ __all__ = [
     "Claimed",
     "CommandDone",
     "CompactionAccepted",
-    "CompactionPrepared",
     "Continue",
     "EditTranscript",
     "EndEarly",
@@ -50,24 +49,22 @@ __all__ = [
     "Guarded",
     "Guidance",
     "HandOver",
-    "MemoryPrepared",
     "Outcome",
     "OutputAccepted",
     "OutputRefused",
     "Parked",
     "PlannedCall",
+    "Prepared",
     "Promote",
     "Reconciled",
     "Redact",
     "Redefined",
     "Reject",
-    "RepairPrepared",
     "Report",
     "ResultsReviewed",
     "RouteGiven",
     "Setting",
     "StartTools",
-    "StepPrepared",
     "StopTurn",
     "TimePassed",
 ]
@@ -202,31 +199,16 @@ class Guarded(_Command, frozen=True, kw_only=True):
     deadline: int
 
 
-class StepPrepared(Calling, frozen=True, kw_only=True):
-    """The next model request is built."""
+class Prepared(Calling, frozen=True, kw_only=True):
+    """The request of a model call is built: the step's own, for notes, for something to remember, or for a corrected answer.
 
-    request: RequestRecord
-    fence: int
-
-
-class CompactionPrepared(Calling, frozen=True, kw_only=True):
-    """The request for notes is built that are to stand for the messages before the position ``upto``."""
-
-    request: RequestRecord
-    upto: int
-    fence: int
-
-
-class MemoryPrepared(Calling, frozen=True, kw_only=True):
-    """The request is built that looks for something to remember, in messages before the position ``upto``.
-
-    ``tokens`` is about how large the context is now.
+    ``tokens`` is about how large the context is where something to remember is looked for.
     """
 
+    kind: Literal["model", "compaction", "memory", "repair"]
     request: RequestRecord
-    upto: int
-    tokens: int
     fence: int
+    tokens: int = 0
 
 
 class CompactionAccepted(_Command, frozen=True, kw_only=True):
@@ -248,13 +230,6 @@ class OutputRefused(_Command, frozen=True, kw_only=True):
 
     operation: str
     failure: Failure
-
-
-class RepairPrepared(Calling, frozen=True, kw_only=True):
-    """The request for a corrected answer is built."""
-
-    request: RequestRecord
-    fence: int
 
 
 class EndEarly(_Command, frozen=True, kw_only=True):

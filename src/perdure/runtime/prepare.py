@@ -16,7 +16,7 @@ from ..core.context import NOTES_LIMIT, NOTES_TOOL, is_boundary, is_kept, kept_r
 from ..core.memory import MemoryState, rendered
 from ..core.messages import Message, Part, Private, Text
 from ..core.records import ALL_TOOLS, Failure, RequestRecord, ToolPolicy
-from ..core.reports import CompactionAccepted, CompactionPrepared, EndEarly, Fail, RepairPrepared
+from ..core.reports import CompactionAccepted, EndEarly, Fail, Prepared
 from ..models.base import ModelRequest, ToolSpec
 from ..models.estimate import DEFAULT_WINDOW, Estimate, reserve_of
 from ..models.router import Router
@@ -26,7 +26,7 @@ from .calls import permitted
 from .context import Context, Shown
 from .ledger import Ledger
 
-__all__ = ["NOTES_SPEC", "Asked", "Preparation", "Prepared", "content", "correction"]
+__all__ = ["NOTES_SPEC", "Asked", "Next", "Preparation", "content", "correction"]
 
 NOTES_SPEC = ToolSpec(
     name=NOTES_TOOL,
@@ -51,7 +51,7 @@ class Asked(NamedTuple):
     compact: bool = False
 
 
-class Prepared(NamedTuple):
+class Next(NamedTuple):
     """What comes next: notes to ``write`` on what stands before the position ``upto``, or to ``accept``; the model call to ``start``; or
     ``nothing``, since that was decided. ``begins``: nobody asked for these notes yet. ``shown`` is what models would see behind them.
     """
@@ -137,13 +137,13 @@ class Preparation:
         turn = checkpoint.turn
         return (turn.fallback if turn is not None else "") or self._router.saved(checkpoint.route)
 
-    async def prepare(self, batch: Batch) -> Prepared:
+    async def prepare(self, batch: Batch) -> Next:
         """What comes next; a turn that can't go on is ended here. Raises what `Router.model` raises, and `StoreCorrupt` for lost notes."""
         checkpoint, turn = batch.checkpoint, batch.draft.turn
         await self._recall(batch)
         written = [item for item in turn.compactions if item.status == "ended"]
         if len(written) < len(turn.compactions):
-            return Prepared("write", turn.compactions[-1].plan.upto)
+            return Next("write", turn.compactions[-1].plan.upto)
         shown = await self._shown_behind(batch, written[-1] if written else None)
         route = self.route(checkpoint)
         await self._context.measure(self._estimate(route), self._group(checkpoint, route), checkpoint.private_from, shown)
@@ -157,16 +157,16 @@ class Preparation:
         helps = turn.compacts or (self._agent.compaction is not None and (sized.around < sized.room or not sized.declared))
         upto = self._cut(checkpoint, turn, shown, sized) if wanted and helps else None
         if upto is not None:
-            return Prepared("write", upto, begins=True)
+            return Next("write", upto, begins=True)
         if written and (sized.fits or turn.compacts or turn.squeeze == "wanted"):
-            return Prepared("accept", written[-1].plan.upto, shown=shown)
+            return Next("accept", written[-1].plan.upto, shown=shown)
         if turn.compacts:
             batch.apply(EndEarly(reason="there is nothing to summarise", at=batch.now))
         elif wanted and (turn.squeeze == "wanted" or not sized.fits):
             self._refuse(batch, sized)
         else:
-            return Prepared("start")
-        return Prepared("nothing")
+            return Next("start")
+        return Next("nothing")
 
     async def _recall(self, batch: Batch) -> None:
         """Know what the session remembered when the turn began."""
@@ -320,7 +320,7 @@ class Preparation:
             purpose="notes",
             before=shown.before,
         )
-        batch.apply(CompactionPrepared(request=record, upto=upto, fence=fence, at=batch.now))
+        batch.apply(Prepared(kind="compaction", request=record, fence=fence, at=batch.now))
         running = batch.checkpoint.turn.compactions if batch.checkpoint.turn is not None else ()
         if running and running[-1].status == "started":
             selected = self.route(checkpoint)
@@ -333,7 +333,7 @@ class Preparation:
         sizes = self._context.sizes(self._estimate(writer), self._group(checkpoint, writer), checkpoint.private_from, shown)
         return mine.around + self._estimate(writer).tokens(sizes[stop]) <= mine.room
 
-    def accept(self, batch: Batch, prepared: Prepared) -> None:
+    def accept(self, batch: Batch, prepared: Next) -> None:
         """Let models see the notes that were written last."""
         shown = prepared.shown
         assert shown is not None
@@ -427,7 +427,7 @@ class Preparation:
             output=self._spec,
             repair=batch.draft.turn.repaired + 1,
         )
-        batch.apply(RepairPrepared(request=record, fence=fence, at=batch.now))
+        batch.apply(Prepared(kind="repair", request=record, fence=fence, at=batch.now))
         running = batch.checkpoint.turn.repair if batch.checkpoint.turn is not None else None
         if running is not None and running.status == "started":
             self.asked = {running.id: Asked(request, self._router.after(record.route))}

@@ -16,7 +16,7 @@ from ..core.entries import Entry, ExtensionSet
 from ..core.memory import MEMORY, STATE, STATE_LIMIT, MemoryState, Remembered, is_said, told
 from ..core.messages import Message, Text
 from ..core.records import Failure, RequestRecord
-from ..core.reports import AttemptEnded, Extend, MemoryPrepared, Setting
+from ..core.reports import AttemptEnded, Extend, Prepared, Setting
 from ..models.base import ModelRequest
 from ..models.estimate import BYTES_PER_TOKEN
 from ..store.base import StoredBlob
@@ -151,7 +151,7 @@ class Remembering:
             session_id=self._session_id,
             purpose="memory",
         )
-        batch.apply(MemoryPrepared(request=record, upto=upto, tokens=tokens, fence=fence, at=batch.now))
+        batch.apply(Prepared(kind="memory", request=record, tokens=tokens, fence=fence, at=batch.now))
         turn = batch.checkpoint.turn
         if turn is not None and (started := turn.extraction) is not None and started.status == "started":
             self.asked = {started.id: Asked(request)}

@@ -35,10 +35,10 @@ from ..core.reports import (
     HandOver,
     OutputAccepted,
     OutputRefused,
+    Prepared,
     Redefined,
     ResultsReviewed,
     RouteGiven,
-    StepPrepared,
     StopTurn,
     TimePassed,
 )
@@ -54,7 +54,7 @@ from .hooks import Additions, Fault, Hooks, Said
 from .known import Known
 from .output import Outputs, Wrong
 from .perform import Performer, keep_parts
-from .prepare import Preparation, Prepared, content
+from .prepare import Next, Preparation, content
 from .redefining import change, check_routes
 from .remembering import Remembering
 from .steps import Steps
@@ -641,7 +641,7 @@ class Turns:
         self._work.requests = self.preparation.asked
         return True
 
-    async def _stopped_by_hook(self, batch: Batch, when: Literal["before_compaction", "after_compaction"], prepared: Prepared) -> bool:
+    async def _stopped_by_hook(self, batch: Batch, when: Literal["before_compaction", "after_compaction"], prepared: Next) -> bool:
         """Let the agent's own code say that the turn ends here. False: it has not said anything yet."""
         if not self._hooks.has(when):
             return True
@@ -660,14 +660,14 @@ class Turns:
                 batch.apply(EndEarly(reason=said.value.reason, at=batch.now))
         return True
 
-    async def _use(self, batch: Batch, fence: int, prepared: Prepared) -> bool:
+    async def _use(self, batch: Batch, fence: int, prepared: Next) -> bool:
         """Let models see notes. Where the agent's own code has a say in the request that uses them, only once it has said it."""
         if batch.draft.turn.compacts or not self._hooks.has("before_model", "model_request"):
             self.preparation.accept(batch, prepared)
             return True
         return await self._prepare_step(batch, fence, prepared)
 
-    async def _prepare_step(self, batch: Batch, fence: int, behind: Prepared | None = None) -> bool:
+    async def _prepare_step(self, batch: Batch, fence: int, behind: Next | None = None) -> bool:
         """Start the step's model call, ``behind`` notes that nothing has accepted yet. False: what it is to say is not known yet."""
         additions: Additions | None = None
         if self._hooks.has("before_model", "model_request"):
@@ -699,7 +699,7 @@ class Turns:
             self.keep(batch, said_of_it)
         record = self.preparation.record(batch, said_of_it.digest if said_of_it is not None else "")
         request = self.preparation.request(batch)
-        batch.apply(StepPrepared(request=record, fence=fence, at=batch.now))
+        batch.apply(Prepared(kind="model", request=record, fence=fence, at=batch.now))
         if batch.checkpoint.turn is not None and (operation := batch.checkpoint.turn.model) is not None:
             asked = request if additions is None else additions.request(request)
             self._work.requests = {operation.id: self.preparation.asks(batch, asked)}
@@ -708,7 +708,7 @@ class Turns:
             self._performer.media = self._known.context.has_media or additions is not None
         return True
 
-    def _asked_about_request(self, batch: Batch, behind: Prepared | None) -> Said | None:
+    def _asked_about_request(self, batch: Batch, behind: Next | None) -> Said | None:
         turn = batch.draft.turn
         key = ("before_model", turn.id, turn.step, batch.checkpoint.context, batch.checkpoint.epoch, len(turn.compactions))
         request = self.preparation.request(batch, behind.shown if behind is not None else None)

@@ -42,7 +42,7 @@ from perdure.core.commands import Answer, PostMessage
 from perdure.core.commands import decode as decode_command
 from perdure.core.ids import arguments_digest
 from perdure.core.records import Plan, RequestRecord
-from perdure.core.reports import Accept, AttemptEnded, CallsPlanned, PlannedCall, StartTools, StepPrepared
+from perdure.core.reports import Accept, AttemptEnded, CallsPlanned, PlannedCall, Prepared, StartTools
 from perdure.runtime.batch import Batch
 from perdure.store.base import Claim, Commit, Committed, InboxRow, SessionRow, Store, StoredBlob
 from perdure.store.memory import MemoryStore
@@ -315,7 +315,7 @@ class Past:
             settings=settings,
             digest=canonical.short_digest(*facts),
         )
-        self.batch.apply(StepPrepared(request=record, fence=1, at=self.now))
+        self.batch.apply(Prepared(kind="model", request=record, fence=1, at=self.now))
 
     def answered(self, *parts: Any) -> None:
         """The model's answer: texts and calls."""

@@ -26,18 +26,15 @@ from perdure.core.reports import (
     CallsPlanned,
     Claimed,
     CompactionAccepted,
-    CompactionPrepared,
     ErrandsDone,
     Finish,
     HandOver,
-    MemoryPrepared,
     Outcome,
     PlannedCall,
+    Prepared,
     Reconciled,
-    RepairPrepared,
     Report,
     StartTools,
-    StepPrepared,
     TimePassed,
 )
 from perdure.core.rules.endings import ASLEEP
@@ -49,9 +46,9 @@ AFTER_RESTART = "execution interrupted; result unknown after restart"
 SPENT = Usage(input_tokens=10, output_tokens=5)
 
 
-def request(digest: str = "same") -> RequestRecord:
-    """A model request of which only the digest matters."""
-    return RequestRecord(route="scripted:1", context="c", epoch=0, instructions="i", tools="t", settings="s", digest=digest)
+def request(digest: str = "same", upto: int | None = None) -> RequestRecord:
+    """A model request of which only the digest and ``upto`` matter."""
+    return RequestRecord(route="scripted:1", context="c", epoch=0, instructions="i", tools="t", settings="s", digest=digest, upto=upto)
 
 
 def call(identity: str = "c1", name: str = "refund", **arguments: Any) -> ToolCall:
@@ -143,15 +140,15 @@ class Story:
 
     def steps(self, digest: str = "same") -> list[Entry]:
         """The next model call starts."""
-        return self.do(StepPrepared(request=request(digest), fence=self.fence, pool=self.pool, at=self.now()))
+        return self.do(Prepared(kind="model", request=request(digest), fence=self.fence, pool=self.pool, at=self.now()))
 
     def model_ends(self, *parts: Part, **facts: Any) -> list[Entry]:
         running = self.operation(self.running_model.id)
         report = {"status": "succeeded", "usage": SPENT if parts else None} | facts
         return self.do(AttemptEnded(operation=running.id, attempt=running.attempt, parts=parts, at=self.now(), **report))
 
-    def notes_asked(self, digest: str = "notes", upto: int = 2) -> CompactionPrepared:
-        return CompactionPrepared(request=request(digest), upto=upto, fence=self.fence, at=self.now())
+    def notes_asked(self, digest: str = "notes", upto: int = 2) -> Prepared:
+        return Prepared(kind="compaction", request=request(digest, upto), fence=self.fence, at=self.now())
 
     def notes_end(self, *parts: Part, status: Any = "succeeded", **facts: Any) -> AttemptEnded:
         turn = self.checkpoint.turn
@@ -170,8 +167,8 @@ class Story:
     def notes_accepted(self) -> CompactionAccepted:
         return CompactionAccepted(kept=((2, 3),), answers=1, private=False, at=self.now())
 
-    def repair_asked(self, digest: str = "repair") -> RepairPrepared:
-        return RepairPrepared(request=request(digest), fence=self.fence, pool=self.pool, at=self.now())
+    def repair_asked(self, digest: str = "repair") -> Prepared:
+        return Prepared(kind="repair", request=request(digest), fence=self.fence, pool=self.pool, at=self.now())
 
     def repair_ends(self, *parts: Part, status: Any = "succeeded", **facts: Any) -> AttemptEnded:
         turn = self.checkpoint.turn
@@ -180,8 +177,8 @@ class Story:
         assert running is not None
         return AttemptEnded(operation=running.id, attempt=running.attempt, status=status, parts=parts, at=self.now(), **facts)
 
-    def memory_asked(self, digest: str = "memory", upto: int = 1) -> MemoryPrepared:
-        return MemoryPrepared(request=request(digest), upto=upto, tokens=30, fence=self.fence, at=self.now())
+    def memory_asked(self, digest: str = "memory", upto: int = 1) -> Prepared:
+        return Prepared(kind="memory", request=request(digest, upto), tokens=30, fence=self.fence, at=self.now())
 
     def memory_ends(self, *parts: Part, status: Any = "succeeded", **facts: Any) -> AttemptEnded:
         turn = self.checkpoint.turn

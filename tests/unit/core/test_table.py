@@ -60,7 +60,6 @@ from perdure.core.reports import (
     Claimed,
     CommandDone,
     CompactionAccepted,
-    CompactionPrepared,
     Continue,
     EditTranscript,
     EndEarly,
@@ -72,23 +71,21 @@ from perdure.core.reports import (
     Guarded,
     Guidance,
     HandOver,
-    MemoryPrepared,
     Outcome,
     OutputAccepted,
     OutputRefused,
     Parked,
+    Prepared,
     Promote,
     Reconciled,
     Redact,
     Redefined,
     Reject,
-    RepairPrepared,
     Report,
     ResultsReviewed,
     RouteGiven,
     Setting,
     StartTools,
-    StepPrepared,
     StopTurn,
     TimePassed,
 )
@@ -394,11 +391,11 @@ def start(s: Story) -> StartTools:
 
 
 def prepare(digest: str = "same") -> Tell:
-    return lambda s: StepPrepared(request=story.request(digest), fence=s.fence, at=s.now())
+    return lambda s: Prepared(kind="model", request=story.request(digest), fence=s.fence, at=s.now())
 
 
 def drawing(pool: Pool) -> Tell:
-    return lambda s: StepPrepared(request=story.request(), fence=s.fence, pool=pool, at=s.now())
+    return lambda s: Prepared(kind="model", request=story.request(), fence=s.fence, pool=pool, at=s.now())
 
 
 def resume() -> Tell:
@@ -785,15 +782,15 @@ cell(Guarded, "waiting", "another call of the batch would repeat one too", held_
      guarded("t2.0.2"), ["request_opened approval t2.0.2"])
 cell(Guarded, "completing", "no call starts", story.completing, guarded(), IMPOSSIBLE)
 
-cell(StepPrepared, "idle", "no turn", story.idle, prepare(), IMPOSSIBLE)
-cell(StepPrepared, "model", "the call starts", story.before_model, prepare(), ["operation_started t2.0.0#1"])
-cell(StepPrepared, "model", "the next attempt starts", story.backing_off, prepare(), ["operation_started t2.0.0#2"])
-cell(StepPrepared, "model", "the request changed", story.backing_off, prepare("another"),
+cell(Prepared, "idle", "no turn", story.idle, prepare(), IMPOSSIBLE)
+cell(Prepared, "model", "the call starts", story.before_model, prepare(), ["operation_started t2.0.0#1"])
+cell(Prepared, "model", "the next attempt starts", story.backing_off, prepare(), ["operation_started t2.0.0#2"])
+cell(Prepared, "model", "the request changed", story.backing_off, prepare("another"),
      ["operation_ended t2.0.0#0 cancelled (request_changed)", "operation_started t2.0.1#1"])
-cell(StepPrepared, "model", "a call runs", story.model, prepare("another"), NOTHING)
-cell(StepPrepared, "tools", "tools come first", story.tools, prepare(), IMPOSSIBLE)
-cell(StepPrepared, "waiting", "requests come first", story.waiting, prepare(), IMPOSSIBLE)
-cell(StepPrepared, "completing", "the model ended", story.completing, prepare(), IMPOSSIBLE)
+cell(Prepared, "model", "a call runs", story.model, prepare("another"), NOTHING)
+cell(Prepared, "tools", "tools come first", story.tools, prepare(), IMPOSSIBLE)
+cell(Prepared, "waiting", "requests come first", story.waiting, prepare(), IMPOSSIBLE)
+cell(Prepared, "completing", "the model ended", story.completing, prepare(), IMPOSSIBLE)
 
 cell(Accept, "idle", "a wish to compact", story.idle, wish, ["turn_started t2"])
 cell(Accept, "model", "a wish to compact waits", story.model, wish, NOTHING)
@@ -801,29 +798,21 @@ cell(Accept, "model", "a steer waits while notes are written", story.writing, ac
 cell(Accept, "model", "a steer waits until notes are accepted", story.noted, accept("steer"), NOTHING)
 cell(Accept, "model", "a steer waits for what a wish to compact comes to", wished, accept("steer"), NOTHING)
 
-cell(CompactionPrepared, "idle", "no turn", story.idle, lambda s: s.notes_asked(), IMPOSSIBLE)
-cell(CompactionPrepared, "model", "the writing starts", story.outgrown, lambda s: s.notes_asked(), ["operation_started t8.0.0#1"])
-cell(CompactionPrepared, "model", "it runs already", story.writing, lambda s: s.notes_asked("other"), NOTHING)
-cell(CompactionPrepared, "model", "the next bit", story.noted, lambda s: s.notes_asked("other"), ["operation_started t8.0.1#1"])
-cell(CompactionPrepared, "model", "the next attempt", writer_backs_off, lambda s: s.notes_asked(), ["operation_started t8.0.0#2"])
-cell(CompactionPrepared, "model", "another request", writer_backs_off, lambda s: s.notes_asked("other"),
+cell(Prepared, "model", "notes: the writing starts", story.outgrown, lambda s: s.notes_asked(), ["operation_started t8.0.0#1"])
+cell(Prepared, "model", "notes: it runs already", story.writing, lambda s: s.notes_asked("other"), NOTHING)
+cell(Prepared, "model", "notes: the next bit", story.noted, lambda s: s.notes_asked("other"), ["operation_started t8.0.1#1"])
+cell(Prepared, "model", "notes: the next attempt", writer_backs_off, lambda s: s.notes_asked(), ["operation_started t8.0.0#2"])
+cell(Prepared, "model", "notes: another request", writer_backs_off, lambda s: s.notes_asked("other"),
      ["operation_ended t8.0.0#0 cancelled (request_changed)", "operation_started t8.0.1#1"])
-cell(CompactionPrepared, "tools", "tools come first", story.tools, lambda s: s.notes_asked(), IMPOSSIBLE)
-cell(CompactionPrepared, "waiting", "requests come first", story.waiting, lambda s: s.notes_asked(), IMPOSSIBLE)
-cell(CompactionPrepared, "completing", "the model ended", story.completing, lambda s: s.notes_asked(), IMPOSSIBLE)
 
-cell(MemoryPrepared, "idle", "no turn", story.idle, lambda s: s.memory_asked(), IMPOSSIBLE)
-cell(MemoryPrepared, "model", "the search starts", story.before_model, lambda s: s.memory_asked(), ["operation_started t2.0.0#1"])
-cell(MemoryPrepared, "model", "it runs already", story.looking, lambda s: s.memory_asked("other"), NOTHING)
-cell(MemoryPrepared, "model", "the next attempt", search_backs_off, lambda s: s.memory_asked(), ["operation_started t2.0.0#2"])
-cell(MemoryPrepared, "model", "another request", search_backs_off, lambda s: s.memory_asked("other"),
+cell(Prepared, "model", "memory: the search starts", story.before_model, lambda s: s.memory_asked(), ["operation_started t2.0.0#1"])
+cell(Prepared, "model", "memory: it runs already", story.looking, lambda s: s.memory_asked("other"), NOTHING)
+cell(Prepared, "model", "memory: the next attempt", search_backs_off, lambda s: s.memory_asked(), ["operation_started t2.0.0#2"])
+cell(Prepared, "model", "memory: another request", search_backs_off, lambda s: s.memory_asked("other"),
      ["operation_ended t2.0.0#0 cancelled (request_changed)", "operation_started t2.0.1#1"])
-cell(MemoryPrepared, "model", "once in a step", story.looked, lambda s: s.memory_asked("other"), NOTHING)
-cell(MemoryPrepared, "model", "not beyond a limit", without_tokens, lambda s: s.memory_asked(), ["turn_limited t2 tokens"])
-cell(MemoryPrepared, "tools", "tools come first", story.tools, lambda s: s.memory_asked(), IMPOSSIBLE)
-cell(MemoryPrepared, "waiting", "requests come first", story.waiting, lambda s: s.memory_asked(), IMPOSSIBLE)
-cell(MemoryPrepared, "completing", "the model ended", story.completing, lambda s: s.memory_asked(), IMPOSSIBLE)
-cell(StepPrepared, "model", "behind what was learned", story.looked, prepare(), ["operation_started t2.0.1#1"])
+cell(Prepared, "model", "memory: once in a step", story.looked, lambda s: s.memory_asked("other"), NOTHING)
+cell(Prepared, "model", "memory: not beyond a limit", without_tokens, lambda s: s.memory_asked(), ["turn_limited t2 tokens"])
+cell(Prepared, "model", "behind what was learned", story.looked, prepare(), ["operation_started t2.0.1#1"])
 cell(Accept, "model", "a steer waits while what to remember is looked for", story.looking, accept("steer"), NOTHING)
 cell(Accept, "model", "a steer joins once it was found", story.looked, accept("steer"), ["message user steer"])
 
@@ -839,11 +828,11 @@ cell(Parked, "halted", "nothing changes", story.halted, parked, NOTHING)
 cell(Accept, "idle", "the limited turn goes on", out_of_tokens, resume(), ["turn_started t11"])
 cell(Accept, "idle", "no turn was limited", story.idle, resume(), Refusal(SubmissionRejected, "not_limited"))
 cell(Accept, "model", "a turn goes on when none runs", story.before_model, resume(), NOTHING)
-cell(StepPrepared, "model", "the next attempt is beyond a limit", one_call_too_many, prepare(),
+cell(Prepared, "model", "the next attempt is beyond a limit", one_call_too_many, prepare(),
      ["operation_ended t2.0.0#0 cancelled (limit)", "turn_limited t2 model_calls"])
-cell(StepPrepared, "model", "the owner's pool is drawn from", story.before_model, drawing(Pool(id="p", limits=Limits(tokens=10))),
+cell(Prepared, "model", "the owner's pool is drawn from", story.before_model, drawing(Pool(id="p", limits=Limits(tokens=10))),
      ["allowance_granted p", "operation_started t2.0.0#1"])
-cell(StepPrepared, "model", "the owner's pool is empty", story.before_model,
+cell(Prepared, "model", "the owner's pool is empty", story.before_model,
      drawing(Pool(id="p", limits=Limits(tokens=10), drawn=Amounts(tokens=10))), ["turn_limited t2 tokens"])
 cell(CallsPlanned, "tools", "what was used is beyond a limit", beyond_tokens, plan(),
      ["operation_planned t2.0.1 refund", "operation_ended t2.0.1#0 cancelled (limit) !'not executed: limit reached: tokens'",
@@ -982,15 +971,15 @@ cell(OutputAccepted, "model", "another answer is meant", story.repaired, lambda 
 cell(OutputRefused, "model", "the answer is kept", story.repaired, refused, ["message assistant → 7", "turn_failed t2 (output_invalid)"])
 cell(OutputRefused, "model", "another answer is meant", story.held,
      lambda s: OutputRefused(operation="t2.0.1", failure=Failure(code="output_invalid"), at=s.now()), NOTHING)
-cell(RepairPrepared, "model", "the answer is corrected", story.held, lambda s: s.repair_asked(), ["operation_started t2.0.1#1"])
-cell(RepairPrepared, "model", "it is being corrected", story.repairing, lambda s: s.repair_asked(), NOTHING)
-cell(RepairPrepared, "model", "no answer waits", story.model, lambda s: s.repair_asked(), NOTHING)
-cell(RepairPrepared, "model", "the next attempt", repair_backs_off, lambda s: s.repair_asked(), ["operation_started t2.0.1#2"])
-cell(RepairPrepared, "model", "another request", repair_backs_off, lambda s: s.repair_asked("other"),
+cell(Prepared, "model", "a correction begins", story.held, lambda s: s.repair_asked(), ["operation_started t2.0.1#1"])
+cell(Prepared, "model", "a correction runs already", story.repairing, lambda s: s.repair_asked(), NOTHING)
+cell(Prepared, "model", "a correction: no answer waits", story.model, lambda s: s.repair_asked(), NOTHING)
+cell(Prepared, "model", "a correction: the next attempt", repair_backs_off, lambda s: s.repair_asked(), ["operation_started t2.0.1#2"])
+cell(Prepared, "model", "a correction: another request", repair_backs_off, lambda s: s.repair_asked("other"),
      ["operation_ended t2.0.1#0 cancelled (request_changed)", "operation_started t2.0.2#1"])
-cell(RepairPrepared, "model", "the turn's limit", lambda: story.held(limits=Limits(tokens=5)), lambda s: s.repair_asked(),
+cell(Prepared, "model", "a correction: the turn's limit", lambda: story.held(limits=Limits(tokens=5)), lambda s: s.repair_asked(),
      ["message assistant → 5", "turn_limited t2 tokens"])
-for command, when in ((OutputAccepted, accepted), (OutputRefused, refused), (RepairPrepared, lambda s: s.repair_asked())):
+for command, when in ((OutputAccepted, accepted), (OutputRefused, refused)):
     for situation in ("idle", "tools", "waiting", "completing"):
         cell(command, situation, "not here", getattr(story, situation), when, IMPOSSIBLE)
 cell(AttemptEnded, "model", "an answer waits", held_model, lambda s: s_ended(s, Text(content="5")),
@@ -1188,11 +1177,9 @@ for command, when in {
     StartTools: lambda s: StartTools(fence=1, at=s.now()),
     Guarded: lambda s: Guarded(operation="t2.0.1", match=EffectMatch(operation="t2.0.1", seq=8, state="uncertain"), reason="", deadline=0,
                                at=s.now()),
-    StepPrepared: lambda s: StepPrepared(request=story.request(), fence=1, at=s.now()),
-    MemoryPrepared: lambda s: s.memory_asked(),
-    CompactionPrepared: lambda s: s.notes_asked(), CompactionAccepted: lambda s: s.notes_accepted(),
+    Prepared: prepare(), CompactionAccepted: lambda s: s.notes_accepted(),
     EndEarly: lambda s: EndEarly(reason="", at=s.now()),
-    OutputAccepted: accepted, OutputRefused: refused, RepairPrepared: lambda s: s.repair_asked(),
+    OutputAccepted: accepted, OutputRefused: refused,
     Reconciled: lambda s: Reconciled(operation="t2.0.1", outcome="done", at=s.now()),
 }.items():
     if command not in (Revive, Redact, Halt):

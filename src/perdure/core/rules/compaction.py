@@ -9,23 +9,14 @@ from ..context import NOTES_LIMIT, NOTES_TOOL, notes_in
 from ..draft import Draft
 from ..entries import PrefixChanged, TurnCompleted, TurnFailed
 from ..messages import said_digest
-from ..records import Failure, Plan
-from ..reports import AttemptEnded, CompactionAccepted, CompactionPrepared, EndEarly
+from ..records import Failure
+from ..reports import AttemptEnded, CompactionAccepted, EndEarly
 from .endings import NOT_MADE, end_turn, model_receipt, write_failure
-from .turns import ask_model
 
 NO_NOTES = Failure(
     code="invalid_notes",
     message=f"the writer of notes must call {NOTES_TOOL} once, with 1 to {NOTES_LIMIT} bytes of text; nothing was changed",
 )
-
-
-def prepare(draft: Draft, command: CompactionPrepared) -> None:
-    """Ask for notes: another attempt where the same was asked for before."""
-    request = command.request
-    running = next((item for item in draft.turn.compactions if item.status != "ended"), None)
-    plan = Plan(kind="compaction", name=request.route, arguments=request.digest, upto=command.upto)
-    ask_model(draft, command, running, plan, "what is to be summarised changed before it was asked for again")
 
 
 def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry_at: int | None) -> None:

@@ -10,24 +10,12 @@ from ..draft import Draft
 from ..entries import ExtensionSet
 from ..memory import MEMORY, STATE, MemoryState, learn
 from ..messages import said_digest
-from ..records import Failure, Plan
-from ..reports import AttemptEnded, MemoryPrepared
+from ..records import Failure
+from ..reports import AttemptEnded
 from .endings import model_receipt, write_failure
-from .turns import ask_model
 
 INVALID = "session_memory_output_invalid"
 """The code of an extraction whose output can't be used; the message is the reason, and repeats nothing of the output."""
-
-
-def prepare(draft: Draft, command: MemoryPrepared) -> None:
-    """Look through what was said: another attempt where the same was asked for before."""
-    request = command.request
-    running = draft.turn.extraction
-    plan = Plan(kind="memory", name=request.route, arguments=request.digest, upto=command.upto, tokens=command.tokens)
-    if running is not None and running.status == "ended":
-        # Once in a step: what it came to stands.
-        return
-    ask_model(draft, command, running, plan, "what is to be looked through changed before it was asked for again")
 
 
 def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry_at: int | None) -> None:

@@ -8,11 +8,10 @@ from ..checkpoint import Operation
 from ..draft import Draft
 from ..entries import TurnFailed
 from ..messages import Part, RedactedPart, StoredPart, ToolCall, said_digest
-from ..records import Failure, Plan
-from ..reports import AttemptEnded, OutputAccepted, OutputRefused, RepairPrepared
+from ..records import Failure
+from ..reports import AttemptEnded, OutputAccepted, OutputRefused
 from .endings import end_turn, model_receipt, tell_answer, write_failure
 from .routes import take_over_context
-from .turns import ask_model
 
 
 def accept(draft: Draft, command: OutputAccepted) -> None:
@@ -27,16 +26,6 @@ def refuse(draft: Draft, command: OutputRefused) -> None:
     candidate = draft.turn.candidate
     if candidate is not None and candidate.id == command.operation:
         end_turn(draft, TurnFailed, command.at, failure=command.failure, reason=command.failure.message)
-
-
-def prepare(draft: Draft, command: RepairPrepared) -> None:
-    """Ask the model to correct its answer: another attempt where the same was asked before."""
-    turn = draft.turn
-    if turn.candidate is None:
-        return
-    request = command.request
-    plan = Plan(kind="repair", name=request.route, arguments=request.digest)
-    ask_model(draft, command, turn.repair, plan, "the request for a corrected answer changed before it was sent again")
 
 
 def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry_at: int | None) -> None:

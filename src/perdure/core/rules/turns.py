@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..budget import raised
-from ..checkpoint import Operation
 from ..commands import Compact, Interrupt, PostMessage, Resume
 from ..draft import Draft
 from ..entries import (
@@ -23,7 +22,7 @@ from ..ids import request_id
 from ..memory import MEMORY, STATE
 from ..messages import said_digest
 from ..records import Failure, Plan
-from ..reports import Accept, CompactionPrepared, Fail, Finish, MemoryPrepared, Redefined, RepairPrepared, StepPrepared
+from ..reports import Accept, Fail, Finish, Prepared, Redefined
 from .budgets import LIMIT, check_resume, end_limited, stopped_by
 from .endings import UNKNOWN_LIVE, abort, end_turn, fail_turn
 
@@ -108,26 +107,21 @@ def _user_message(draft: Draft, post: PostMessage, deliver: str, at: int) -> Non
         draft.write(NoteAdded(text=note, submission=post.submission, actor=post.actor), at)
 
 
-def prepare_step(draft: Draft, command: StepPrepared) -> None:
-    request = command.request
-    plan = Plan(kind="model", name=request.route, arguments=request.digest)
-    ask_model(draft, command, draft.turn.model, plan, "the request of this step changed before it was sent again")
-
-
-def ask_model(
-    draft: Draft,
-    command: StepPrepared | CompactionPrepared | RepairPrepared | MemoryPrepared,
-    running: Operation | None,
-    plan: Plan,
-    changed: str,
-) -> None:
-    """Start an attempt: of the operation that was ``running`` if it asked the same, else of a new one, within every budget."""
-    request, at = command.request, command.at
+def prepare(draft: Draft, command: Prepared) -> None:
+    """Start an attempt: of the operation that asked the same before, else of a new one, within every budget."""
+    turn, request, at = draft.turn, command.request, command.at
+    asked = [item for item in turn.operations if item.plan.kind == command.kind]
+    running = next((item for item in asked if item.status != "ended"), None)
     if running is not None and running.status == "started":
         return
+    if command.kind == "repair" and turn.candidate is None:
+        return
+    if command.kind == "memory" and asked and running is None:
+        # Once in a step: what it came to stands.
+        return
     if running is not None and running.plan.arguments != request.digest:
-        failure = Failure(code="request_changed", message=changed)
-        draft.write(OperationEnded(operation=running.id, attempt=0, status="cancelled", failure=failure), at)
+        changed = Failure(code="request_changed", message="the request changed before it was sent again")
+        draft.write(OperationEnded(operation=running.id, attempt=0, status="cancelled", failure=changed), at)
         running = None
     if (hit := stopped_by(draft, command.pool, at)) is not None:
         if running is not None:
@@ -136,6 +130,7 @@ def ask_model(
     elif running is not None:
         draft.write(OperationStarted(operation=running.id, attempt=running.attempt + 1, fence=command.fence, request=request), at)
     else:
+        plan = Plan(kind=command.kind, name=request.route, arguments=request.digest, upto=request.upto or 0, tokens=command.tokens)
         draft.write(OperationStarted(operation=draft.turn.next_id(), attempt=1, fence=command.fence, plan=plan, request=request), at)
 
 
