@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from msgspec.structs import replace
 
 from .. import canonical
 from ..checkpoint import Operation
 from ..draft import Draft
-from ..entries import MessageAdded, NoteAdded, RequestClosed, TurnFailed
+from ..entries import MessageAdded, NoteAdded, OperationEnded, RequestClosed, TurnFailed
 from ..errors import StaleRequest
 from ..messages import ToolCallResponse, said_digest
-from ..records import Failure
+from ..records import MODEL_KINDS, Failure
 from ..reports import AttemptEnded, Reconciled, Report
 from . import compaction, memory, output
 from .endings import (
@@ -29,11 +31,9 @@ from .endings import (
     error_response,
     fail_turn,
     finish_batch,
-    model_receipt,
     settle,
     skip_calls,
     unknown_live,
-    write_failure,
 )
 from .routes import take_over_context
 
@@ -54,34 +54,81 @@ def end_attempt(draft: Draft, command: AttemptEnded) -> None:
     never_started = command.attempt == 0 and not held
     if operation is None or not (never_started or (operation.status == "started" and operation.attempt == command.attempt)):
         return
-    if operation.plan.kind == "model":
+    if operation.plan.kind in MODEL_KINDS:
         _end_model_attempt(draft, operation, command)
     elif operation.plan.kind == "step":
         end_call(draft, operation, command.at, command.status, command.parts, final=command.final, failure=command.failure)
-    elif operation.plan.kind == "compaction":
-        compaction.end_attempt(draft, operation, command, _retry_at(operation, command))
-    elif operation.plan.kind == "repair":
-        output.end_attempt(draft, operation, command, _retry_at(operation, command))
-    elif operation.plan.kind == "memory":
-        memory.end_attempt(draft, operation, command, _retry_at(operation, command))
     else:
         _end_tool_attempt(draft, operation, command)
 
 
 def _end_model_attempt(draft: Draft, operation: Operation, command: AttemptEnded) -> None:
-    ended = model_receipt(command)
+    """What a model was asked for is taken; without an answer it is asked again, another one is, or nobody is."""
+    at, ended, retry_at = command.at, _model_receipt(command), _retry_at(operation, command)
     if command.status == "succeeded":
-        take_over_context(draft, command)
-        digest = said_digest("assistant", command.parts)
-        receipt = draft.write(replace(ended, digest=digest), command.at)
-        close_steps(draft, command.at)
-        if draft.turn.candidate is None:
-            draft.write(MessageAdded(role="assistant", digest=digest, receipt=receipt), command.at)
-        if draft.turn.unplanned and (why := NOT_MADE.get(command.finish)) is not None:
-            drop_calls(draft, command.at, why.message, why)
-            finish_batch(draft, command.at)
-    elif write_failure(draft, command, ended, _retry_at(operation, command)):
-        end_turn(draft, TurnFailed, command.at, failure=command.failure or Failure(code="model"))
+        _ANSWERED[operation.plan.kind](draft, operation, command, ended)
+    elif command.status != "failed":
+        draft.write(replace(ended, final=command.final), at)
+    elif retry_at is not None:
+        draft.write(replace(ended, final=False, retry_at=retry_at), at)
+    elif command.compact and not draft.turn.squeeze:
+        draft.write(replace(ended, compact=True), at)
+    elif command.fallback:
+        draft.write(replace(ended, fallback=command.fallback), at)
+    else:
+        draft.write(ended, at)
+        _give_up(draft, operation, command)
+
+
+def _model_receipt(command: AttemptEnded) -> OperationEnded:
+    """What every receipt of a model's attempt says, whatever it was asked for."""
+    return OperationEnded(
+        operation=command.operation,
+        attempt=command.attempt,
+        status=command.status,
+        finish=command.finish,
+        usage=command.usage,
+        cost=command.cost,
+        unsent=command.unsent,
+        model=command.model,
+        failure=command.failure,
+        partial=command.partial,
+        parts=command.parts,
+        group=command.group if command.status == "succeeded" else "",
+    )
+
+
+def _take_answer(draft: Draft, operation: Operation, command: AttemptEnded, ended: OperationEnded) -> None:
+    """The step's answer: a message, unless it is looked at first."""
+    take_over_context(draft, command)
+    digest = said_digest("assistant", command.parts)
+    receipt = draft.write(replace(ended, digest=digest), command.at)
+    close_steps(draft, command.at)
+    if draft.turn.candidate is None:
+        draft.write(MessageAdded(role="assistant", digest=digest, receipt=receipt), command.at)
+    if draft.turn.unplanned and (why := NOT_MADE.get(command.finish)) is not None:
+        drop_calls(draft, command.at, why.message, why)
+        finish_batch(draft, command.at)
+
+
+_ANSWERED: Mapping[str, Callable[[Draft, Operation, AttemptEnded, OperationEnded], None]] = {
+    "model": _take_answer,
+    "compaction": compaction.take_notes,
+    "memory": memory.take_memories,
+    "repair": output.take_correction,
+}
+"""What becomes of an answer, by what the model was asked for."""
+
+_UNANSWERED = {"compaction": "no notes could be written", "repair": "the answer could not be corrected"}
+
+
+def _give_up(draft: Draft, operation: Operation, command: AttemptEnded) -> None:
+    """Nobody answers: only what would have been remembered can be done without."""
+    if operation.plan.kind == "memory":
+        memory.pass_over(draft, operation, command)
+        return
+    why, words = command.failure or Failure(code="model"), _UNANSWERED.get(operation.plan.kind)
+    end_turn(draft, TurnFailed, command.at, failure=why, reason=f"{words}: {why.message}" if words else "")
 
 
 def _retry_at(operation: Operation, command: AttemptEnded) -> int | None:

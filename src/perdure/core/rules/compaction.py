@@ -7,11 +7,11 @@ from msgspec.structs import replace
 from ..checkpoint import Operation
 from ..context import NOTES_LIMIT, NOTES_TOOL, notes_in
 from ..draft import Draft
-from ..entries import PrefixChanged, TurnCompleted, TurnFailed
+from ..entries import OperationEnded, PrefixChanged, TurnCompleted, TurnFailed
 from ..messages import said_digest
 from ..records import Failure
 from ..reports import AttemptEnded, CompactionAccepted, EndEarly
-from .endings import NOT_MADE, end_turn, model_receipt, write_failure
+from .endings import NOT_MADE, end_turn
 
 NO_NOTES = Failure(
     code="invalid_notes",
@@ -19,17 +19,13 @@ NO_NOTES = Failure(
 )
 
 
-def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry_at: int | None) -> None:
-    """The receipt of an attempt; ``retry_at`` is when the next may begin, if there may be one. Notes that are none fail the turn."""
-    ended = model_receipt(command)
-    if command.status == "succeeded" and command.finish not in NOT_MADE and notes_in(command.parts):
+def take_notes(draft: Draft, operation: Operation, command: AttemptEnded, ended: OperationEnded) -> None:
+    """The receipt that holds the notes. Those that are none fail the turn."""
+    if command.finish not in NOT_MADE and notes_in(command.parts):
         draft.write(replace(ended, digest=said_digest("assistant", command.parts)), command.at)
-    elif command.status == "succeeded":
+    else:
         draft.write(replace(ended, status="failed", parts=(), group="", failure=NO_NOTES), command.at)
         end_turn(draft, TurnFailed, command.at, failure=NO_NOTES, reason=NO_NOTES.message)
-    elif write_failure(draft, command, ended, retry_at):
-        why = command.failure or Failure(code="model")
-        end_turn(draft, TurnFailed, command.at, failure=why, reason=f"no notes could be written: {why.message}")
 
 
 def accept(draft: Draft, command: CompactionAccepted) -> None:

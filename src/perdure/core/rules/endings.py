@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from msgspec.structs import replace
-
 from .. import canonical
 from ..checkpoint import Operation, Turn
 from ..commands import Answer, ReportResult
@@ -33,7 +31,6 @@ from ..ids import request_id
 from ..messages import Part, ToolCallResponse, digest_of, measured, part_digest
 from ..phase import asleep, reviewing
 from ..records import CALL_KINDS, MODEL_KINDS, Failure, Plan, ResponseReference, Status
-from ..reports import AttemptEnded
 from ..usage import Totals
 
 RESULT_UNKNOWN = "; result unknown"
@@ -102,38 +99,6 @@ def end_call(
         archived=is_archived(draft.checkpoint.turn, operation.plan.name, size),
     )
     draft.write(ended, at)
-
-
-def model_receipt(command: AttemptEnded) -> OperationEnded:
-    """What every receipt of a model's attempt says, whatever it was asked for."""
-    return OperationEnded(
-        operation=command.operation,
-        attempt=command.attempt,
-        status=command.status,
-        finish=command.finish,
-        usage=command.usage,
-        cost=command.cost,
-        unsent=command.unsent,
-        model=command.model,
-        failure=command.failure,
-        partial=command.partial,
-        parts=command.parts,
-        group=command.group if command.status == "succeeded" else "",
-    )
-
-
-def write_failure(draft: Draft, command: AttemptEnded, ended: OperationEnded, retry_at: int | None) -> bool:
-    """Write the receipt of a model's attempt that brought no answer. Returns whether it failed for good: nothing else is tried."""
-    if command.status != "failed":
-        ended, last = replace(ended, final=command.final), False
-    elif retry_at is not None:
-        ended, last = replace(ended, final=False, retry_at=retry_at), False
-    elif command.compact and not draft.turn.squeeze:
-        ended, last = replace(ended, compact=True), False
-    else:
-        ended, last = replace(ended, fallback=command.fallback), not command.fallback
-    draft.write(ended, command.at)
-    return last
 
 
 def error_response(plan: Plan, text: str) -> tuple[Part, ...]:

@@ -6,11 +6,10 @@ from msgspec.structs import replace
 
 from ..checkpoint import Operation
 from ..draft import Draft
-from ..entries import TurnFailed
+from ..entries import OperationEnded, TurnFailed
 from ..messages import Part, RedactedPart, StoredPart, ToolCall, said_digest
-from ..records import Failure
 from ..reports import AttemptEnded, OutputAccepted, OutputRefused
-from .endings import end_turn, model_receipt, tell_answer, write_failure
+from .endings import end_turn, tell_answer
 from .routes import take_over_context
 
 
@@ -28,16 +27,11 @@ def refuse(draft: Draft, command: OutputRefused) -> None:
         end_turn(draft, TurnFailed, command.at, failure=command.failure, reason=command.failure.message)
 
 
-def end_attempt(draft: Draft, operation: Operation, command: AttemptEnded, retry_at: int | None) -> None:
-    """The receipt of a correction, which is the next answer to look at. It was offered no tools, so calls in it are nothing."""
+def take_correction(draft: Draft, operation: Operation, command: AttemptEnded, ended: OperationEnded) -> None:
+    """The next answer to look at. Its model was offered no tools, so calls in it are nothing."""
+    take_over_context(draft, command)
     parts = tuple(part for part in command.parts if not _is_call(part))
-    ended = replace(model_receipt(command), parts=parts)
-    if command.status == "succeeded":
-        take_over_context(draft, command)
-        draft.write(replace(ended, digest=said_digest("assistant", parts)), command.at)
-    elif write_failure(draft, command, ended, retry_at):
-        why = command.failure or Failure(code="model")
-        end_turn(draft, TurnFailed, command.at, failure=why, reason=f"the answer could not be corrected: {why.message}")
+    draft.write(replace(ended, parts=parts, digest=said_digest("assistant", parts)), command.at)
 
 
 def _is_call(part: Part) -> bool:
