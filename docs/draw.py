@@ -75,6 +75,7 @@ RECORDS: tuple[type[msgspec.Struct], ...] = (
     records.Metadata,
     records.ToolPolicy,
     records.Limits,
+    records.Terms,
     records.Plan,
     records.EffectMatch,
     records.RequestRecord,

@@ -14,7 +14,7 @@ from ..core import canonical
 from ..core.context import ARCHIVE_LEAST, READ_RESULT
 from ..core.errors import DuplicateTool, InvalidAgent, InvalidTool, NotCanonical
 from ..core.finishing import FINISH
-from ..core.records import Finishing, Hold, Limits
+from ..core.records import Finishing, Hold, Limits, Terms
 from ..models.base import Model, ModelSettings, ToolSpec
 from ..models.router import Router
 from ..tools.policy import Approve, Policy
@@ -190,12 +190,16 @@ class Agent:
         return _checked_tools(self.name, [*self.tools, *added]) if added else tuple(self.tools)
 
     @cached_property
-    def holds(self) -> tuple[Hold, ...]:
-        """The moments at which its middleware has a say before a turn goes on."""
-        have = {hook for item in self.middleware for hook in item.hooks()}
-        every: tuple[tuple[str, Hold], ...] = (("after_tool", "results"), ("turn_end", "end"))
-        checked: tuple[Hold, ...] = ("output",) if self.checks_answers else ()
-        return tuple(hold for hook, hold in every[:1] if hook in have) + checked + tuple(hold for hook, hold in every[1:] if hook in have)
+    def terms(self) -> Terms:
+        """What it decides about each of its turns; its middleware may have a say before they go on."""
+        hooks = {hook for item in self.middleware for hook in item.hooks()}
+        held: dict[Hold, bool] = {"results": "after_tool" in hooks, "output": self.checks_answers, "end": "turn_end" in hooks}
+        return Terms(
+            archive=self.archive or 0,
+            holds=tuple(hold for hold, wanted in held.items() if wanted),
+            finish=self.finish,
+            repairs=self.repairs if self.checks_answers else 0,
+        )
 
     @cached_property
     def output(self) -> Output:

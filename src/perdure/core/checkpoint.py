@@ -9,7 +9,7 @@ import msgspec
 from . import canonical
 from .errors import CheckpointTooLarge, NewerRules, StoreCorrupt
 from .messages import Source
-from .records import ALL_TOOLS, CALL_KINDS, Amounts, Errand, Finishing, Hold, Identity, Limits, Metadata, Parent, Plan, ToolPolicy
+from .records import ALL_TOOLS, CALL_KINDS, Amounts, Errand, Identity, Limits, Metadata, Parent, Plan, Terms, ToolPolicy
 from .transcript import EMPTY
 from .usage import Totals
 
@@ -160,8 +160,8 @@ class Turn(_State, frozen=True, kw_only=True):
     conversation. ``notes`` came with the message. ``writer`` is the route that writes notes instead of one that gave up.
     ``children`` counts the agents that it called, ``handoffs`` how often it was handed over; ``transfer`` is who takes it over next.
     ``squeeze``: the provider found the running step's request too long; a compaction is ``wanted``, or ``done`` already.
-    ``finish`` is what ends it; ``call`` of the answer ``output`` did, with this ``argument``. ``repairs`` is how often an answer may be
-    corrected. ``refused``: the last answer is a refusal that asked for calls; once they are answered, the turn ends with it.
+    ``call`` of the answer ``output`` ended it, with this ``argument``. ``refused``: the last answer is a refusal that asked for calls;
+    once they are answered, the turn ends with it.
     ``memory`` is the entry that holds what its model calls are told that the session remembers.
     ``limits`` are its agent's for each turn, ``run`` those of its message, ``session`` its agent's for the whole session. ``ran`` is how
     long it ran (ms), if anybody wants to know. ``others`` is what its children used of ``usage``. ``carried`` is what the limited turn used
@@ -174,7 +174,7 @@ class Turn(_State, frozen=True, kw_only=True):
     definition: str
     limits: Limits
     started: int
-    archive: int = 0
+    terms: Terms = Terms()
     step: int = 0
     ordinal: int = 0
     tool_calls: int = 0
@@ -187,7 +187,6 @@ class Turn(_State, frozen=True, kw_only=True):
     fallback: str = ""
     author: str = ""
     source: Source | None = None
-    holds: tuple[Hold, ...] = ()
     continued: bool = False
     ending: int = 0
     compacts: bool = False
@@ -195,8 +194,6 @@ class Turn(_State, frozen=True, kw_only=True):
     notes: tuple[int, ...] = ()
     writer: str = ""
     squeeze: Literal["", "wanted", "done"] = ""
-    finish: Finishing = "answer"
-    repairs: int = 0
     refused: bool = False
     call: str = ""
     argument: str = ""
@@ -238,7 +235,7 @@ class Turn(_State, frozen=True, kw_only=True):
     @property
     def candidate(self) -> Operation | None:
         """The latest answer that waits until it is known to be what it has to be."""
-        if self.unplanned or not self.operations or "output" not in self.holds or self.tools:
+        if self.unplanned or not self.operations or "output" not in self.terms.holds or self.tools:
             return None
         return next((item for item in reversed(self.operations) if item.plan.kind in ("model", "repair") and item.response), None)
 

@@ -22,8 +22,6 @@ from .records import (
     EffectMatch,
     Errand,
     Failure,
-    Finishing,
-    Hold,
     Identity,
     Limits,
     Metadata,
@@ -34,6 +32,7 @@ from .records import (
     RequestRecord,
     ResponseReference,
     Status,
+    Terms,
     ToolPolicy,
 )
 from .usage import Cost, Totals, Usage
@@ -129,11 +128,7 @@ class SessionChanged(Entry, frozen=True, kw_only=True):
 class TurnStarted(Entry, frozen=True, kw_only=True):
     """A message was accepted and a turn began; its id is ``t<seq>``. ``author`` and ``source`` are the message's.
 
-    Models see only an excerpt of results that are longer than ``archive`` bytes; 0 is no limit. ``holds`` are the moments at which the
-    agent's own code has a say before the turn goes on: between the results of a step and the message that tells them, between an answer
-    and the message that it is, and between the decision to end and the end. ``finish`` is what ends it, ``repairs`` how often the model may
-    correct an answer that is not what it has to be. ``rejected`` is the digest of what a rejected message said and who sent it: it stands
-    nowhere else.
+    ``rejected`` is the digest of what a rejected message said and who sent it: it stands nowhere else.
     ``compacts``: no message was accepted, but a wish to compact the context. ``memory`` is the entry that holds what the turn's model calls
     are told that the session remembers, 0 if that is nothing.
     ``limits`` are the agent's for a turn, ``run`` those that came with the message, ``session`` the agent's for the whole session, of which
@@ -147,14 +142,11 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
     definition: str
     route: str = ""
     limits: Limits = Limits()
-    archive: int = 0
+    terms: Terms = Terms()
     author: str = ""
     source: Source | None = None
-    holds: tuple[Hold, ...] = ()
     rejected: str = ""
     compacts: bool = False
-    finish: Finishing = "answer"
-    repairs: int = 0
     memory: int = 0
     run: Limits | None = None
     session: Limits | None = None
@@ -622,10 +614,7 @@ class DefinitionChange(Entry, frozen=True, kw_only=True):
     old: str
     new: str
     difference: tuple[str, ...] = ()
-    archive: int = 0
-    holds: tuple[Hold, ...] = ()
-    finish: Finishing = "answer"
-    repairs: int = 0
+    terms: Terms = Terms()
     route: str = ""
 
 

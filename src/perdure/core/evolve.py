@@ -80,7 +80,7 @@ _NOT_COUNTED = ("limit", "length", "refusal")
 
 def is_archived(turn: Turn | None, tool: str, size: int) -> bool:
     """Whether models see only an excerpt of a response of ``size`` bytes. What reads archived results is never archived itself."""
-    return turn is not None and 0 < turn.archive < size and tool != READ_RESULT
+    return turn is not None and 0 < turn.terms.archive < size and tool != READ_RESULT
 
 
 def calls_in(parts: Iterable[Part]) -> tuple[Call, ...]:
@@ -156,16 +156,13 @@ def _turn_started(checkpoint: Checkpoint, entry: TurnStarted) -> Checkpoint:
         definition=entry.definition,
         limits=entry.limits,
         started=entry.at,
-        archive=entry.archive,
+        terms=entry.terms,
         author=entry.author,
         source=entry.source,
-        holds=entry.holds,
         compacts=entry.compacts,
         run=entry.run,
         session=entry.session,
         carried=entry.carried,
-        finish=entry.finish,
-        repairs=entry.repairs,
         memory=entry.memory,
     )
     spent = checkpoint.spent if entry.spent is None else entry.spent
@@ -476,7 +473,7 @@ def _redefined(checkpoint: Checkpoint, entry: DefinitionChange) -> Checkpoint:
     turn = checkpoint.turn
     if turn is None:
         return checkpoint
-    changed = {name: getattr(entry, name) for name in ("agent", "archive", "holds", "finish", "repairs")} | {"definition": entry.new}
+    changed: dict[str, Any] = {"agent": entry.agent, "definition": entry.new, "terms": entry.terms}
     if entry.agent != turn.agent:
         # The route that gave up was one of the agent before.
         changed |= {"transfer": "", "fallback": "", "writer": ""}

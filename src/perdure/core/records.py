@@ -33,6 +33,7 @@ __all__ = [
     "ResponseReference",
     "Scope",
     "Status",
+    "Terms",
     "ToolPolicy",
 ]
 
@@ -115,6 +116,21 @@ class Limits(Record, frozen=True, kw_only=True):
     depth: int | None = 4
     handoffs: int | None = 10
     reports: int | None = 50
+
+
+class Terms(Record, frozen=True, kw_only=True):
+    """What an agent's definition decides about a turn of its.
+
+    Models see only an excerpt of results that are longer than ``archive`` bytes; 0 is no limit. ``holds`` are the moments at which the
+    agent's own code has a say before the turn goes on: between the results of a step and the message that tells them, between an answer
+    and the message that it is, and between the decision to end and the end. ``finish`` is what ends the turn, ``repairs`` how often the
+    model may correct an answer that is not what it has to be.
+    """
+
+    archive: int = 0
+    holds: tuple[Hold, ...] = ()
+    finish: Finishing = "answer"
+    repairs: int = 0
 
 
 class Parent(Record, frozen=True, kw_only=True):

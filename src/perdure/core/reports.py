@@ -23,7 +23,7 @@ from .commands import (
 from .entries import MessageAdded, OperationEnded, TurnEnding
 from .memory import Remembered
 from .messages import Part
-from .records import Amounts, EffectMatch, Errand, Failure, Finishing, Hold, Limits, Plan, Pool, RedactedRow, RequestRecord, Status
+from .records import Amounts, EffectMatch, Errand, Failure, Limits, Plan, Pool, RedactedRow, RequestRecord, Status, Terms
 from .transcript import Transcript
 from .usage import Cost, Usage
 
@@ -98,10 +98,7 @@ class Accept(_Command, frozen=True, kw_only=True):
     limits: Limits = Limits()
     session_limits: Limits | None = None
     spent: Amounts | None = None
-    archive: int = 0
-    holds: tuple[Hold, ...] = ()
-    finish: Finishing = "answer"
-    repairs: int = 0
+    terms: Terms = Terms()
     memory: bool = False
 
 
@@ -273,10 +270,7 @@ class HandOver(_Command, frozen=True, kw_only=True):
     """The turn goes on as the agent that it was transferred to, whose definition this is; ``route`` is another one if it needs one."""
 
     definition: str
-    archive: int = 0
-    holds: tuple[Hold, ...] = ()
-    finish: Finishing = "answer"
-    repairs: int = 0
+    terms: Terms = Terms()
     route: str = ""
 
 
@@ -305,10 +299,7 @@ class Redefined(_Command, frozen=True, kw_only=True):
 
     new: str
     difference: tuple[str, ...]
-    archive: int = 0
-    holds: tuple[Hold, ...] = ()
-    finish: Finishing = "answer"
-    repairs: int = 0
+    terms: Terms = Terms()
 
 
 class ChangeQueue(_Command, frozen=True, kw_only=True):

@@ -270,14 +270,10 @@ class Turns:
                 difference=changed,
                 reasons=reasons,
             )
-        agent = self._agent
         redefined = Redefined(
             new=self.described.digest,
             difference=changed,
-            archive=agent.archive or 0,
-            holds=agent.holds,
-            finish=agent.finish,
-            repairs=agent.repairs if agent.checks_answers else 0,
+            terms=self._agent.terms,
             at=batch.now,
         )
         batch.apply(redefined)
@@ -336,10 +332,7 @@ class Turns:
         route = "" if router.knows(batch.checkpoint.route) else router.default
         handed = HandOver(
             definition=described.digest,
-            archive=target.archive or 0,
-            holds=target.holds,
-            finish=target.finish,
-            repairs=target.repairs if target.checks_answers else 0,
+            terms=target.terms,
             route=route,
             at=batch.now,
         )
@@ -407,8 +400,7 @@ class Turns:
         self.keep(batch, self.described)
         accept = self._accept(batch, post, batch.now)
         if isinstance(said.value, Reject):
-            facts = {name: getattr(accept, name) for name in accept.__struct_fields__}
-            return batch.take(post, reports.Reject(**facts, reason=said.value.reason, extension=said.extension))
+            return batch.take(post, reports.Reject(**msgspec.structs.asdict(accept), reason=said.value.reason, extension=said.extension))
         self._give_route(batch)
         try:
             said.extend(batch)
@@ -450,7 +442,7 @@ class Turns:
         turn = batch.draft.turn
         if turn.ending:
             return await self._end(batch, turn)
-        ends = turn.finish == "answer" or bool(turn.call) or not turn.output
+        ends = turn.terms.finish == "answer" or bool(turn.call) or not turn.output
         if ends and self._hooks.has("stop") and not turn.calls:
             key = ("stop", turn.id, turn.step, turn.output)
             said = self._hooks.ask(
@@ -493,7 +485,7 @@ class Turns:
                 wrong = Wrong(said.fault.message, final=True) if said.fault is not None else said.value
         if wrong is None:
             batch.apply(OutputAccepted(operation=candidate.id, at=batch.now))
-        elif wrong.final or (turn.repaired >= turn.repairs and repair is None):
+        elif wrong.final or (turn.repaired >= turn.terms.repairs and repair is None):
             batch.apply(OutputRefused(operation=candidate.id, failure=wrong.failure, at=batch.now))
         elif self.stopping:
             return False
@@ -581,11 +573,8 @@ class Turns:
             limits=self._agent.limits,
             session_limits=self._agent.session_limits,
             spent=spent,
-            archive=self._agent.archive or 0,
-            holds=self._agent.holds,
-            memory=self._agent.session_memory is not None,
-            finish=self._agent.finish,
-            repairs=self._agent.repairs if self._agent.checks_answers else 0,
+            terms=self._agent.terms,
+            memory=self._agent.session_memory is not None and not isinstance(post, CallTool),
             at=now,
         )
 

@@ -177,7 +177,7 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
             if entry.once and ids.once_key(entry.extension, entry.once) in before.once:
                 yield f"the guidance {entry.once!r} of {entry.extension!r} is given once, and was given before"
             once = turn is not None and entry.extension and (turn.continued or not turn.completing)
-            if entry.continues and (turn is None or turn.ending or once or (not entry.extension and turn.finish == "answer")):
+            if entry.continues and (turn is None or turn.ending or once or (not entry.extension and turn.terms.finish == "answer")):
                 yield "no turn could go on with it"
             if entry.receipt and (turn is None or not turn.calls or not reviewing(turn) or turn.tools[0].receipt != entry.receipt):
                 yield "no call outside of the conversation just came to that"
@@ -351,7 +351,7 @@ def _remembered(before: Checkpoint, entry: ExtensionSet) -> Iterator[str]:
 def _opened(turn: Turn, operation: Operation | None, entry: RequestOpened) -> Iterator[str]:
     if isinstance(entry, AnswerRequested) and not entry.call:
         expected = ids.request_id("answer", entry.operation, 1, str(entry.message))
-        if (entry.operation, entry.message, entry.request_id) != (turn.next_id(), turn.output, expected) or turn.finish != "ask":
+        if (entry.operation, entry.message, entry.request_id) != (turn.next_id(), turn.output, expected) or turn.terms.finish != "ask":
             yield "it is not the turn's last answer that asks"
         return
     if operation is None or operation.status == "ended":

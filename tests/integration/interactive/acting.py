@@ -293,7 +293,7 @@ class Past:
             definition=definition,
             route=route,
             limits=self.agent.limits,
-            holds=self.agent.holds,
+            terms=self.agent.terms,
             at=self.now,
         )
         taken = self.batch.take(post, accept)

@@ -17,7 +17,7 @@ from perdure.core.entries import AllowanceGranted, Entry, OperationEnded, Sessio
 from perdure.core.evolve import evolve, fold
 from perdure.core.messages import Part, Text, ToolCall, ToolCallResponse
 from perdure.core.phase import phase
-from perdure.core.records import Amounts, Failure, Limits, Plan, Pool, RequestRecord
+from perdure.core.records import Amounts, Failure, Limits, Plan, Pool, RequestRecord, Terms
 from perdure.core.reports import (
     Accept,
     AttemptEnded,
@@ -62,6 +62,12 @@ def planned(asked: ToolCall, effect: Any = "external", **facts: Any) -> PlannedC
         **({"kind": "tool"} | of_plan), name=asked.name, call=asked.id, arguments=ids.arguments_digest(asked.arguments), effect=effect
     )
     return PlannedCall(plan=plan, **facts)
+
+
+def with_terms(facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts of a command in which those of a turn's terms may stand among the others."""
+    others = {name: value for name, value in facts.items() if name not in Terms.__struct_fields__}
+    return others | {"terms": Terms(**{name: facts[name] for name in facts if name not in others})}
 
 
 class Story:
@@ -112,7 +118,7 @@ class Story:
         **facts: Any,
     ) -> list[Entry]:
         post = PostMessage(parts=(Text(content=text),), deliver=deliver, submission=submission, notes=notes)
-        return self.do(Accept(post=post, agent="support", definition="d1", limits=limits or Limits(), at=self.now(), **facts))
+        return self.do(Accept(post=post, agent="support", definition="d1", limits=limits or Limits(), at=self.now(), **with_terms(facts)))
 
     def called(
         self, asked: ToolCall | None = None, *, submission: str = "o1", holds: Any = (), limits: Limits | None = None
@@ -124,7 +130,7 @@ class Story:
             agent="support",
             definition="d1",
             limits=limits or Limits(),
-            holds=holds,
+            terms=Terms(holds=holds),
             parts=(asked,),
             at=self.now(),
         )
@@ -132,7 +138,7 @@ class Story:
     def resumes(self, limits: Limits | None = None, *, agents: Limits | None = None, **facts: Any) -> list[Entry]:
         """The limited turn goes on, by an agent with these limits."""
         post = Resume(limits=limits, submission="r1", actor="ann")
-        return self.do(Accept(post=post, agent="support", definition="d1", limits=agents or Limits(), at=self.now(), **facts))
+        return self.do(Accept(post=post, agent="support", definition="d1", limits=agents or Limits(), at=self.now(), **with_terms(facts)))
 
     def compacts(self, submission: str = "c1") -> list[Entry]:
         post = Compact(submission=submission)
@@ -269,7 +275,7 @@ class Story:
         return ErrandsDone(errands=self.checkpoint.errands, at=self.now(), **facts)
 
     def hand_over(self) -> HandOver:
-        return HandOver(definition="d2", route="billing:1", holds=("end",), at=self.now())
+        return HandOver(definition="d2", route="billing:1", terms=Terms(holds=("end",)), at=self.now())
 
     def time(self, at: int) -> TimePassed:
         self.at = at

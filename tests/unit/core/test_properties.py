@@ -40,7 +40,7 @@ from perdure.core.evolve import evolve, fold
 from perdure.core.messages import Part, Private, Text, ToolCall, ToolCallResponse
 from perdure.core.model_calls import model_calls
 from perdure.core.phase import due, phase, reviewing, startable
-from perdure.core.records import Amounts, EffectMatch, Failure, Limits, Plan, Pool
+from perdure.core.records import Amounts, EffectMatch, Failure, Limits, Plan, Pool, Terms
 from perdure.core.reports import (
     AttemptEnded,
     BeginStep,
@@ -204,7 +204,7 @@ class Driver:
             s.pool = Pool(id="p", limits=Limits(tokens=(None, 30_000)[pick(2)], tool_calls=9, model_calls=(None, 12)[pick(2)]))
         if pick(9) == 0:
             post = PostMessage(parts=(Text(content="no"),), submission=f"m{self.turns_begun}")
-            s.do(Reject(post=post, agent="a", definition="d1", holds=holds, reason="no", extension="guard", at=s.now()))
+            s.do(Reject(post=post, agent="a", definition="d1", terms=Terms(holds=holds), reason="no", extension="guard", at=s.now()))
             return
         if pick(7) == 0:
             self.calls += 1
@@ -296,7 +296,7 @@ class Driver:
         repair = turn.repair
         if repair is None and pick(2):
             s.do(OutputAccepted(operation=turn.candidate.id, at=s.now()))
-        elif repair is None and turn.repaired >= turn.repairs:
+        elif repair is None and turn.repaired >= turn.terms.repairs:
             s.do(OutputRefused(operation=turn.candidate.id, failure=Failure(code="output_invalid"), at=s.now()))
         elif repair is None or repair.status != "started":
             s.do(s.repair_asked(("same", "same", "another")[pick(3)]))
@@ -360,7 +360,7 @@ class Driver:
         if facts["verdict"] == "allow" and pick(5) == 0:
             question = {"verdict": "question", "asks": True, "deadline": self.story.at + pick(200) if pick(2) else 0}
             return planned(call(identity, name), "pure", **question)
-        if facts["verdict"] == "allow" and turn is not None and turn.finish != "answer" and pick(4) == 0:
+        if facts["verdict"] == "allow" and turn is not None and turn.terms.finish != "answer" and pick(4) == 0:
             return planned(call(identity, name), "pure", ends=("*", "answer")[pick(2)], exclusive=True)
         return planned(call(identity, name), EFFECTS[pick(4)], resumable=pick(3) == 0, unique="k" if pick(4) == 0 else "", **facts)
 

@@ -49,7 +49,7 @@ from perdure.core.errors import (
 )
 from perdure.core.messages import Text, ToolCallResponse
 from perdure.core.phase import phase
-from perdure.core.records import Amounts, EffectMatch, Errand, Failure, Limits, Plan, Pool, RedactedRow
+from perdure.core.records import Amounts, EffectMatch, Errand, Failure, Limits, Plan, Pool, RedactedRow, Terms
 from perdure.core.reports import (
     Accept,
     AttemptEnded,
@@ -272,7 +272,7 @@ def repair(s: Story) -> Repair:
 def empty(finish: Any) -> Story:
     """A wish to compact, carried out where an answer alone ends nothing."""
     s = answered()
-    s.do(Accept(post=Compact(submission="c1"), agent="support", definition="d1", finish=finish, at=s.now()))
+    s.do(Accept(post=Compact(submission="c1"), agent="support", definition="d1", terms=Terms(finish=finish), at=s.now()))
     s.do(s.notes_asked())
     s.do(s.notes_end(story.saved("notes")))
     s.do(s.notes_accepted())

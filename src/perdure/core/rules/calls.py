@@ -14,25 +14,12 @@ from ..reports import CallAccepted, CallsPlanned, Guarded, PlannedCall, StartToo
 from .budgets import LIMIT, end_limited, stopped_by
 from .children import begin_call
 from .endings import UNKNOWN_LIVE, close_operations, drop_calls, end_call, error_response, finish_batch, tell_results
+from .turns import begin_turn
 
 
 def call_from_outside(draft: Draft, command: CallAccepted) -> None:
     """A turn without a model: one call, with everything that is true of a model's."""
-    asked = command.post
-    called = ToolCalled(
-        submission=asked.submission,
-        agent=command.agent,
-        definition=command.definition,
-        route=command.route,
-        limits=command.limits,
-        session=command.session_limits,
-        spent=command.spent,
-        archive=command.archive,
-        author=asked.actor,
-        holds=command.holds,
-        parts=command.parts,
-    )
-    draft.write(called, command.at)
+    begin_turn(draft, command, ToolCalled, parts=command.parts)
 
 
 def plan_calls(draft: Draft, command: CallsPlanned) -> None:

@@ -138,10 +138,7 @@ def hand_over(draft: Draft, command: HandOver) -> None:
         agent=turn.transfer,
         old=turn.definition,
         new=command.definition,
-        archive=command.archive,
-        holds=command.holds,
-        finish=command.finish,
-        repairs=command.repairs,
+        terms=command.terms,
         route=command.route,
     )
     draft.write(changed, command.at)

@@ -112,7 +112,7 @@ def response_to(plan: Plan, response: Any, *, is_error: bool) -> ToolCallRespons
 
 def finish_batch(draft: Draft, at: int) -> None:
     """Once every call has its response, they become one tool message, unless the agent's own code has a say in it first."""
-    if "results" not in draft.turn.holds:
+    if "results" not in draft.turn.terms.holds:
         tell_results(draft, at)
 
 
@@ -290,7 +290,7 @@ def end_turn(draft: Draft, ending: type[TurnEnded], at: int, *, unheard: bool = 
     close_steps(draft, at)
     tell_answer(draft, at)
     turn = draft.turn
-    if "end" in turn.holds and not turn.ending and not unheard:
+    if "end" in turn.terms.holds and not turn.ending and not unheard:
         draft.write(TurnEnding(turn=turn.id, outcome=OUTCOMES[ending], **facts), at)
         return
     if ending is TurnFailed and turn.notes and not turn.answer:

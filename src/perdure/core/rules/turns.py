@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..budget import raised
 from ..commands import Compact, Interrupt, PostMessage, Resume
 from ..draft import Draft
@@ -38,18 +40,18 @@ def start_turn(draft: Draft, command: Accept) -> None:
         _user_message(draft, post, "queue" if post.deliver == "steer" else post.deliver, command.at)
 
 
-def begin_turn(draft: Draft, command: Accept, *, rejected: str = "") -> None:
-    """A submission is taken up. ``rejected`` is the digest of one that the agent's own code turned away, which stands nowhere else."""
+def begin_turn(draft: Draft, command: Accept, shape: type[TurnStarted] = TurnStarted, **facts: Any) -> None:
+    """A submission is taken up; ``facts`` are those of the entry's ``shape`` that only some submissions have."""
     post = command.post
     message = post if isinstance(post, PostMessage) else None
     limited = draft.checkpoint.limited if isinstance(post, Resume) else None
-    started = TurnStarted(
+    started = shape(
         submission=post.submission,
         agent=command.agent,
         definition=command.definition,
         route=command.route,
         limits=raised(command.limits, post.limits) if isinstance(post, Resume) else command.limits,
-        archive=command.archive,
+        terms=command.terms,
         author=post.actor if message is None else message.author or message.actor,
         source=None if message is None else message.source,
         compacts=isinstance(post, Compact),
@@ -58,11 +60,8 @@ def begin_turn(draft: Draft, command: Accept, *, rejected: str = "") -> None:
         spent=command.spent,
         resumes="" if limited is None else limited.turn,
         carried=None if limited is None else limited.spent,
-        holds=command.holds,
-        rejected=rejected,
-        finish=command.finish,
-        repairs=command.repairs,
         memory=draft.checkpoint.extensions.get(MEMORY, {}).get(STATE, 0) if command.memory else 0,
+        **facts,
     )
     draft.write(started, command.at)
 
@@ -154,12 +153,12 @@ def finish(draft: Draft, command: Finish) -> None:
     A refusal that asked for calls never was what an answer of a type has to be.
     """
     turn = draft.turn
-    if turn.refused and "output" in turn.holds:
+    if turn.refused and "output" in turn.terms.holds:
         why = Failure(code=OUTPUT_INVALID, message=REFUSED)
         end_turn(draft, TurnFailed, command.at, failure=why, reason=why.message)
-    elif turn.finish == "answer" or turn.call or not turn.output:
+    elif turn.terms.finish == "answer" or turn.call or not turn.output:
         complete(draft, command.at)
-    elif turn.finish == "tool":
+    elif turn.terms.finish == "tool":
         draft.write(NoteAdded(text=NOT_FINISHED, continues=True), command.at)
     else:
         identity = turn.next_id()
@@ -186,9 +185,6 @@ def redefine(draft: Draft, command: Redefined) -> None:
         old=turn.definition,
         new=command.new,
         difference=command.difference,
-        archive=command.archive,
-        holds=command.holds,
-        finish=command.finish,
-        repairs=command.repairs,
+        terms=command.terms,
     )
     draft.write(changed, command.at)
