@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from . import canonical
 
@@ -270,7 +271,7 @@ class RequestRecord(Record, frozen=True, kw_only=True):
     instructions: str
     tools: str
     settings: str
-    digest: str
+    digest: str = ""
     upto: int | None = None
     notes: int = 0
     additions: str = ""
@@ -279,52 +280,9 @@ class RequestRecord(Record, frozen=True, kw_only=True):
     since: int | None = None
     memory: int = 0
 
-    @classmethod
-    def of(
-        cls,
-        *,
-        route: str,
-        context: str,
-        epoch: int,
-        instructions: str,
-        tools: str,
-        settings: str,
-        upto: int | None = None,
-        notes: int = 0,
-        additions: str = "",
-        output: str = "",
-        candidate: int = 0,
-        since: int | None = None,
-        memory: int = 0,
-    ) -> RequestRecord:
-        """The record of a request; its digest is the same exactly for the same facts."""
-        facts: list[str | int] = [route, context, epoch, instructions, tools, settings]
-        if upto is not None:
-            facts += [upto, notes]
-        if additions:
-            facts.append(additions)
-        if output or candidate:
-            facts += ["output", output, candidate]
-        if since is not None:
-            facts += ["since", since]
-        if memory:
-            facts += ["memory", memory]
-        return cls(
-            route=route,
-            context=context,
-            epoch=epoch,
-            instructions=instructions,
-            tools=tools,
-            settings=settings,
-            upto=upto,
-            notes=notes,
-            additions=additions,
-            output=output,
-            candidate=candidate,
-            since=since,
-            memory=memory,
-            digest=canonical.short_digest(*facts),
-        )
+    def with_digest(self) -> RequestRecord:
+        """The record with its digest, which is the same exactly for the same facts."""
+        return replace(self, digest=canonical.digest(canonical.encode(replace(self, digest=""))))
 
 
 class ResponseReference(Record, frozen=True, kw_only=True):

@@ -186,8 +186,7 @@ class AskedRequests(Scope):
 
     async def _check(self, known: Known, record: RequestRecord, started: OperationStarted) -> tuple[list[str], list[int]]:
         problems: list[str] = []
-        facts = {name: getattr(record, name) for name in RequestRecord.__struct_fields__ if name != "digest"}
-        if RequestRecord.of(**facts) != record:
+        if record.with_digest() != record:
             problems.append("the request's digest is not that of its parts")
         if (record.context, record.epoch) != (known.checkpoint.context, known.checkpoint.epoch):
             problems.append(f"its context is not the one that stands before entry {started.seq}")

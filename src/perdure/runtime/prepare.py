@@ -296,7 +296,7 @@ class Preparation:
         for blob in self._told:
             self._keep(batch, blob)
         instructions, tools, settings, guidance = (blob.digest for blob in self._told)
-        record = RequestRecord.of(
+        record = RequestRecord(
             route=writer,
             context=checkpoint.context,
             epoch=checkpoint.epoch,
@@ -307,7 +307,7 @@ class Preparation:
             notes=written[-1].receipt if written else 0,
             additions=guidance,
             memory=turn.memory,
-        )
+        ).with_digest()
         visible = self._context.view(self._group(checkpoint, writer), checkpoint.private_from, shown, stop)
         request = ModelRequest(
             instructions=self._instructions,
@@ -373,7 +373,7 @@ class Preparation:
             if blob is not None:
                 self._keep(batch, blob)
         instructions, tools, settings = (blob.digest for blob in shown)
-        return RequestRecord.of(
+        return RequestRecord(
             route=self.route(checkpoint),
             context=checkpoint.context,
             epoch=checkpoint.epoch,
@@ -384,7 +384,7 @@ class Preparation:
             memory=batch.draft.turn.memory,
             output="" if self._output is None else self._output.digest,
             candidate=candidate,
-        )
+        ).with_digest()
 
     def request(self, batch: Batch, shown: Shown | None = None) -> ModelRequest:
         """The request that the context makes, or would make with what is ``shown`` instead."""

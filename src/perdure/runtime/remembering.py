@@ -131,7 +131,7 @@ class Remembering:
         for blob in self._told:
             self._keep(batch, blob)
         instructions, tools, settings, additions = (blob.digest for blob in self._told)
-        record = RequestRecord.of(
+        record = RequestRecord(
             route=route,
             context=checkpoint.context,
             epoch=checkpoint.epoch,
@@ -141,7 +141,7 @@ class Remembering:
             upto=upto,
             additions=additions,
             since=since,
-        )
+        ).with_digest()
         request = ModelRequest(
             instructions="",
             messages=[Message(role="user", parts=(Text(f"{memory.instructions}\n\n{told(messages)}"),))],

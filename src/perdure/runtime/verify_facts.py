@@ -83,7 +83,7 @@ from ..core.memory import MEMORY, STATE
 from ..core.memory import decode as decode_memory
 from ..core.messages import Text, ToolCall, ToolCallResponse, digest_of, measured, part_digest, said_digest
 from ..core.phase import reviewing
-from ..core.records import MODEL_KINDS, RequestRecord
+from ..core.records import MODEL_KINDS
 from ..core.redaction import is_redacted
 from ..store.base import InboxRow
 
@@ -288,8 +288,7 @@ def _started(before: Checkpoint, turn: Turn, entry: OperationStarted) -> Iterato
             yield "only a search for something to remember begins at a message"
         if plan.kind != "memory" and request.memory != turn.memory:
             yield "the request tells of another memory than its turn"
-        facts = {name: getattr(request, name) for name in RequestRecord.__struct_fields__ if name != "digest"}
-        if RequestRecord.of(**facts) != request or plan.arguments != request.digest:
+        if request.with_digest() != request or plan.arguments != request.digest:
             yield "the request's digest is not that of its parts"
         if (request.context, request.epoch) != (before.context, before.epoch):
             yield "the request's context is not the one that stands before it"

@@ -305,7 +305,6 @@ class Past:
         assert isinstance(model, FunctionModel)
         instructions = self._keep(agent.instructions.encode())
         tools, settings = self._keep(canonical.encode(agent.specs)), self._keep(canonical.encode(agent.settings))
-        facts = (model.name, self.checkpoint.context, self.checkpoint.epoch, instructions, tools, settings)
         record = RequestRecord(
             route=model.name,
             context=self.checkpoint.context,
@@ -313,8 +312,7 @@ class Past:
             instructions=instructions,
             tools=tools,
             settings=settings,
-            digest=canonical.short_digest(*facts),
-        )
+        ).with_digest()
         self.batch.apply(Prepared(kind="model", request=record, fence=1, at=self.now))
 
     def answered(self, *parts: Any) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from perdure import (
@@ -36,7 +37,6 @@ from perdure import (
 )
 from perdure.core import canonical
 from perdure.core.memory import MEMORY
-from perdure.core.records import RequestRecord
 from perdure.runtime.memory_file import scope_of
 from perdure.runtime.verify import verify
 from perdure.testing import find_all_problems
@@ -244,8 +244,8 @@ async def test_a_request_names_the_entry_that_its_instructions_end_with(place: P
         ]
         records = [entry.request for entry in started if entry.request is not None]
         assert len({record.digest for record in records}) == len(records)
-        changed = {name: getattr(records[-1], name) for name in RequestRecord.__struct_fields__ if name != "digest"}
-        assert RequestRecord.of(**{**changed, "memory": states[0] + 1}).digest != records[-1].digest
+        other = msgspec.structs.replace(records[-1], memory=states[0] + 1)
+        assert other.with_digest().digest != records[-1].digest == records[-1].with_digest().digest
         root = (await process.row()).root
         blob = await process.store.blob(root, records[0].additions)
         assert blob is not None
