@@ -6,6 +6,7 @@ the body holds the rest.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, get_args
 
 import msgspec
@@ -195,6 +196,18 @@ class MessageAdded(Entry, frozen=True, kw_only=True):
     turn: str = ""
     reply: Quote | None = None
     source: Source | None = None
+
+    def told(self, own: tuple[Part, ...], receipts: Mapping[int, tuple[Part, ...]]) -> tuple[Part, ...]:
+        """What it says: ``own`` are the parts that stand here, ``receipts`` those of the entries that it names.
+
+        Raises `KeyError` for one of these that is missing.
+        """
+        if self.receipt:
+            return receipts[self.receipt]
+        if not self.responses:
+            return own
+        instead = iter(own)
+        return tuple([part for item in self.responses for part in ((next(instead),) if item.replaced else receipts[item.receipt])])
 
 
 class OperationPlanned(Entry, frozen=True, kw_only=True):

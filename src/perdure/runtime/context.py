@@ -15,7 +15,6 @@ from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, NotesW
 from ..core.errors import StoreCorrupt
 from ..core.journal import Sealed, open_entry
 from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, ToolCallResponse, decode_part, media_of, shown, spoken
-from ..core.records import ResponseReference
 from ..models.estimate import Estimate
 from ..store.base import Store
 
@@ -399,21 +398,13 @@ class Context:
 
     def _message(self, entry: MessageAdded, contents: dict[str, bytes], session: str = "") -> Message:
         try:
-            if not entry.receipt and not entry.responses:
-                parts = _whole(entry.parts, contents)
-            elif entry.role == "assistant":
-                parts = self._receipts[entry.receipt]
-            else:
-                instead = iter(_whole(entry.parts, contents))
-                parts = tuple(
-                    part
-                    for index, response in enumerate(entry.responses)
-                    for part in ((next(instead),) if response.replaced else self._response(entry, index, response))
-                )
+            parts = entry.told(_whole(entry.parts, contents), self._receipts)
         except KeyError as missing:
             raise StoreCorrupt(
                 f"entry {missing}, which message {entry.seq} refers to, is missing", hint="run `perdure verify`"
             ) from missing
+        if self._archived:
+            parts = self._excerpted(entry, parts)
         return Message(
             role=entry.role,
             parts=spoken(parts),
@@ -427,12 +418,15 @@ class Context:
             source=entry.source,
         )
 
-    def _response(self, entry: MessageAdded, index: int, response: ResponseReference) -> tuple[Part, ...]:
-        parts = self._receipts[response.receipt]
-        if response.receipt not in self._archived:
-            return parts
-        name = handle(entry.number, index)
-        return tuple(excerpt(part, name) if isinstance(part, ToolCallResponse) else part for part in parts)
+    def _excerpted(self, entry: MessageAdded, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        """What a message says, with excerpts in place of long results."""
+        long = {index for index, item in enumerate(entry.responses) if item.receipt in self._archived and not item.replaced}
+        return tuple(
+            [
+                excerpt(part, handle(entry.number, index)) if index in long and isinstance(part, ToolCallResponse) else part
+                for index, part in enumerate(parts)
+            ]
+        )
 
 
 def note_message(text: str, *, seq: int = 0, at: int = 0) -> Message:

@@ -129,7 +129,7 @@ class Messages:
             async for entries in self.entries(Layout([piece])):
                 receipts = await self._receipts(await self.number(piece.session), entries)
                 for entry in entries:
-                    parts = await resolve_parts(_parts(entry, receipts), self._fetch)
+                    parts = await resolve_parts(_told(entry, receipts), self._fetch)
                     messages.append(message_of(entry, parts, position + len(messages), piece.session))
         return messages
 
@@ -207,20 +207,11 @@ def _opened(rows: Iterable[Sealed]) -> list[Entry]:
     return [open_entry(row) for row in rows]
 
 
-def _parts(entry: MessageAdded, receipts: dict[int, tuple[Part, ...]]) -> tuple[Part, ...]:
-    sources = [entry.receipt] if entry.receipt else [response.receipt for response in entry.responses]
-    for seq in sources:
-        if seq not in receipts:
-            raise StoreCorrupt(f"entry {seq}, which message {entry.seq} refers to, is missing", hint="run `perdure verify`")
-    if entry.receipt:
-        return receipts[entry.receipt]
-    instead = iter(entry.parts)
-    responses = entry.responses
-    return (
-        tuple(part for item in responses for part in ((next(instead),) if item.replaced else receipts[item.receipt]))
-        if responses
-        else entry.parts
-    )
+def _told(entry: MessageAdded, receipts: dict[int, tuple[Part, ...]]) -> tuple[Part, ...]:
+    try:
+        return entry.told(entry.parts, receipts)
+    except KeyError as missing:
+        raise StoreCorrupt(f"entry {missing}, which message {entry.seq} refers to, is missing", hint="run `perdure verify`") from missing
 
 
 def _belongs(row: Sealed, piece: Piece, until: int) -> bool:

@@ -35,17 +35,16 @@ from ..core.messages import (
     Private,
     Reasoning,
     RedactedPart,
-    StoredPart,
     Text,
     ToolCall,
     ToolCallResponse,
     Uri,
-    decode_part,
 )
 from ..core.records import MODEL_KINDS, EffectClass
 from ..core.usage import Totals
 from ..models.base import ModelRequest
 from ..models.scripted import FunctionModel, Reply
+from .context import resolve_parts
 
 __all__ = ["RecordedCall", "RecordedTurn", "Recording", "Said", "recorded", "recording_of_lines"]
 
@@ -156,7 +155,7 @@ class _Reader:
         self._effects: dict[str, EffectClass] = {}
         self._begun: set[str] = set()
         self._call_of: dict[str, str] = {}
-        self._receipts: dict[int, OperationEnded | Any] = {}
+        self._receipts: dict[int, tuple[Part, ...]] = {}
         self._step_answers: list[tuple[str, Reply]] = []
         self._replied = False
 
@@ -187,7 +186,7 @@ class _Reader:
             case OperationEnded():
                 await self._ended(entry)
             case entries.EffectSettled():
-                self._receipts[entry.seq] = entry
+                self._receipts[entry.seq] = entry.parts
             case RequestClosed(decision="reply"):
                 self._replied = True
             case MessageAdded() if self._turn is not None:
@@ -196,7 +195,7 @@ class _Reader:
                 self._end(entry.kind.removeprefix("turn_"), entry.reason, entry.usage)
 
     async def _ended(self, entry: OperationEnded) -> None:
-        self._receipts[entry.seq] = entry
+        self._receipts[entry.seq] = entry.parts
         kind = self._kinds.get(entry.operation, "tool")
         if kind not in MODEL_KINDS or entry.status != "succeeded":
             return
@@ -242,24 +241,14 @@ class _Reader:
                     )
 
     async def _whole(self, entry: MessageAdded) -> tuple[Part, ...]:
-        if entry.responses:
-            instead = iter(entry.parts)
-            found = [
-                next(instead) if response.replaced else next(iter(self._receipt(response.receipt).parts), None)
-                for response in entry.responses
-            ]
-            parts: tuple[Part, ...] = tuple(part for part in found if part is not None)
-        else:
-            parts = self._receipt(entry.receipt).parts if entry.receipt else entry.parts
+        try:
+            parts = entry.told(entry.parts, self._receipts)
+        except KeyError as missing:
+            raise StoreCorrupt(f"entry {missing}, which a message refers to, is missing", hint="run `perdure verify`") from missing
         return await self._resolved(parts, entry.seq)
 
-    def _receipt(self, seq: int) -> Any:
-        if seq not in self._receipts:
-            raise StoreCorrupt(f"entry {seq}, which a message refers to, is missing", hint="run `perdure verify`")
-        return self._receipts[seq]
-
     async def _resolved(self, parts: Iterable[Part], seq: int) -> tuple[Part, ...]:
-        whole = tuple([decode_part(await self._fetch(part.digest)) if isinstance(part, StoredPart) else part for part in parts])
+        whole = await resolve_parts(parts, self._fetch)
         if any(isinstance(part, RedactedPart) for part in whole):
             raise ContentRedacted(
                 f"entry {seq} of {self._session_id!r} was redacted: what was said there is gone for good",

@@ -248,8 +248,7 @@ def _message(turn: Turn | None, entry: MessageAdded, receipts: Receipts) -> Iter
         if sum(response.replaced for response in entry.responses) != len(entry.parts):
             yield "the replaced responses are not those that stand in it"
             return
-        instead = iter(entry.parts)
-        told = [next(instead) if response.replaced else item.parts[0] for response, item in zip(entry.responses, known, strict=True)]
+        told = entry.told(entry.parts, {item.seq: item.parts for item in known})
         if not is_redacted(entry) and not any(map(is_redacted, known)) and entry.digest != digest_of("tool", map(part_digest, told)):
             yield "the digest is not that of the responses"
         calls = [item.plan.call for item in turn.tools] if turn is not None else []
