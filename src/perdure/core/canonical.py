@@ -10,7 +10,7 @@ import msgspec
 
 from .errors import NotCanonical
 
-__all__ = ["MAX_DEPTH", "MAX_INTEGER", "check", "decode", "digest", "encode", "short_digest"]
+__all__ = ["MAX_DEPTH", "MAX_INTEGER", "as_text", "check", "decode", "digest", "encode", "short_digest"]
 
 MAX_INTEGER = 2**53
 """The largest integer that every JSON reader keeps exactly."""
@@ -29,6 +29,11 @@ def encode(value: Any) -> bytes:
 def decode(data: bytes) -> Any:
     """Plain values from canonical bytes."""
     return msgspec.json.decode(data)
+
+
+def as_text(value: Any) -> str:
+    """A free-form value as text: itself if it is one, else its canonical JSON."""
+    return value if isinstance(value, str) else encode(value).decode()
 
 
 def digest(data: bytes) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "READ_LIMIT",
     "READ_RESULT",
     "behind_notes",
+    "cut",
     "excerpt",
     "handle",
     "handle_of",
@@ -31,7 +32,6 @@ __all__ = [
     "notes_message",
     "retained_from",
     "slice_of",
-    "text_of_response",
     "told_call",
 ]
 
@@ -54,13 +54,8 @@ HEAD, TAIL = 2_000, 1_000
 """How much of a long result's beginning and end a model sees (bytes; cut between characters)."""
 
 
-def text_of_response(response: Any) -> str:
-    """A result as text: what `excerpt` cuts and `READ_RESULT` counts characters of."""
-    return response if isinstance(response, str) else canonical.encode(response).decode()
-
-
 TOLD = 2_000
-"""How much of the arguments, and of the result, a model is told of a call outside of its conversation (characters)."""
+"""How much a model is told, in a note, of the arguments or the result of a call (characters)."""
 
 
 def told_call(call: Part, response: Part) -> str:
@@ -70,11 +65,12 @@ def told_call(call: Part, response: Part) -> str:
     arguments = canonical.encode(call.arguments).decode() if isinstance(call, ToolCall) else REDACTED
     came = "Error" if response.is_error else "Result"
     name = getattr(call, "name", "") or response.name
-    result = _told(text_of_response(response.response))
-    return f"The tool {name} was called outside of this conversation with {_told(arguments)}. {came}: {result}"
+    result = cut(canonical.as_text(response.response))
+    return f"The tool {name} was called outside of this conversation with {cut(arguments)}. {came}: {result}"
 
 
-def _told(text: str) -> str:
+def cut(text: str) -> str:
+    """A text that a model is told of in passing: its beginning, and how much more there is."""
     return text if len(text) <= TOLD else f"{text[:TOLD]}… ({len(text) - TOLD} characters more)"
 
 
@@ -93,7 +89,7 @@ def handle_of(text: str) -> tuple[int, int] | None:
 
 def excerpt(part: ToolCallResponse, name: str) -> ToolCallResponse:
     """What a model sees of an archived result. The same bytes for ever: they are part of a prefix that providers cache."""
-    text = text_of_response(part.response)
+    text = canonical.as_text(part.response)
     data = text.encode()
     if len(data) <= HEAD + TAIL:
         # Much of what was stored were escapes.
@@ -110,7 +106,7 @@ def excerpt(part: ToolCallResponse, name: str) -> ToolCallResponse:
 
 def slice_of(response: Any, offset: int, length: int) -> dict[str, Any]:
     """A part of a result, and where it stands: what `READ_RESULT` returns."""
-    text = text_of_response(response)
+    text = canonical.as_text(response)
     start = min(max(0, offset), len(text))
     end = min(len(text), start + min(max(1, length), READ_LIMIT))
     return {"text": text[start:end], "offset": start, "end": end, "total": len(text)}

@@ -276,17 +276,13 @@ def _told(message: Message) -> dict[str, Any]:
     responses = [part for part in message.parts if isinstance(part, ToolCallResponse)]
     if responses:
         results = [
-            {"tool_call_id": part.id, "name": part.name, "content": shortened(_text(part.response)), "is_error": part.is_error}
+            {"tool_call_id": part.id, "name": part.name, "content": shortened(canonical.as_text(part.response)), "is_error": part.is_error}
             for part in responses
         ]
         return {"role": message.role, "results": results}
     calls = [
-        {"id": part.id, "name": part.name, "arguments": shortened(_text(part.arguments))}
+        {"id": part.id, "name": part.name, "arguments": shortened(canonical.as_text(part.arguments))}
         for part in message.parts
         if isinstance(part, ToolCall)
     ]
     return {"role": message.role, "content": shortened(message.text)} | ({"tool_calls": calls} if calls else {})
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else canonical.encode(value).decode()

@@ -78,7 +78,7 @@ def result_of(session_id: str, ended: TurnEnded, answer: Message | None, calls: 
         turn=ended.turn,
         status=status,
         output=output,
-        text=output if isinstance(output, str) else canonical.encode(output).decode(),
+        text=canonical.as_text(output),
         usage=ended.usage,
         steps=ended.steps,
         tool_calls=ended.tool_calls,

@@ -256,7 +256,7 @@ def identity(value: Any) -> Any:
 
 def _key(key: Any) -> str:
     plain_key = identity(key)
-    return plain_key if isinstance(plain_key, str) else canonical.encode(plain_key).decode()
+    return canonical.as_text(plain_key)
 
 
 def _parameters(function: Callable[..., Any], name: str) -> tuple[str | None, list[inspect.Parameter], dict[str, Any]]:

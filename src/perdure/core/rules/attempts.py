@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from .. import canonical
 from ..checkpoint import Operation
+from ..context import cut
 from ..draft import Draft
 from ..entries import MessageAdded, NoteAdded, OperationEnded, RequestClosed, TurnFailed
 from ..errors import StaleRequest
@@ -209,7 +210,6 @@ def _settle_late(draft: Draft, command: Report) -> None:
     response = command.parts[0]
     name = response.name if isinstance(response, ToolCallResponse) else receipt.operation
     outcome = "failed" if late.is_error else "succeeded"
-    told = canonical.encode(late.result).decode()
-    shown = told if len(told) <= 2000 else told[:2000] + " …"
+    shown = cut(canonical.as_text(late.result))
     text = f"The outcome of an earlier call of {name}, reported as unknown, is known now: it {outcome}. Result: {shown}"
     draft.write(NoteAdded(text=text, operation=late.operation), command.at)
