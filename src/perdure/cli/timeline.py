@@ -34,6 +34,7 @@ from ..core.entries import (
     TurnEnded,
     TurnStarted,
 )
+from ..core.ids import call_of
 from ..core.messages import REDACTED, Part, RedactedPart, StoredPart, ToolCall, ToolCallResponse, decode_part, is_private
 from ..core.records import MODEL_KINDS, Plan
 from .text import plain
@@ -191,7 +192,7 @@ class Timeline:
             usage=None,
         )
         self._operations[identity] = item
-        parent = self._operations.get(identity.split("/", 1)[0])
+        parent = self._operations.get(call_of(identity))
         if parent is not None and parent is not item:
             self._put_behind(parent, item)
         return item

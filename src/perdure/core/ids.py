@@ -26,13 +26,23 @@ def rejected_digest(said: str, actor: str) -> str:
 
 def began(identity: str) -> int:
     """The seq of the entry that a turn began with, by the id of the turn or of an operation in it; 0 for what is no such id."""
-    digits = identity[1:].split(".", 1)[0]
+    digits = owner_of(identity)[1:]
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else 0
+
+
+def owner_of(operation: str) -> str:
+    """The turn that an operation belongs to, or the call from outside, by its id."""
+    return operation.split(".", 1)[0]
 
 
 def turn_of(operation: str) -> str:
     """The turn that an operation belongs to, by its id; empty for work outside of turns."""
-    return operation.split(".", 1)[0] if operation.startswith("t") else ""
+    return "" if is_outside(operation) else owner_of(operation)
+
+
+def call_of(step: str) -> str:
+    """The call in which something is done outside, by the id of that; the id of anything else is its own."""
+    return step.split("/", 1)[0]
 
 
 def child_session(session: str, operation: str) -> str:

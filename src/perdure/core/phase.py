@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .checkpoint import Checkpoint, Operation, Phase, Turn
+from .ids import call_of
 
 __all__ = [
     "asleep",
@@ -38,7 +39,7 @@ def phase(checkpoint: Checkpoint) -> Phase:
 
 def asleep(turn: Turn) -> frozenset[str]:
     """The calls that wait until a time, in a step of theirs."""
-    return frozenset([item.id.split("/", 1)[0] for item in turn.operations if item.status == "awaiting" and item.plan.kind == "step"])
+    return frozenset([call_of(item.id) for item in turn.operations if item.status == "awaiting" and item.plan.kind == "step"])
 
 
 def children(checkpoint: Checkpoint) -> dict[str, str]:

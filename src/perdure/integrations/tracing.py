@@ -21,6 +21,7 @@ from ..core.entries import (
     TurnLimited,
 )
 from ..core.errors import MissingExtra
+from ..core.ids import owner_of
 from ..core.records import MODEL_KINDS
 from ..runtime.observing import Change, Observer, Times
 
@@ -110,7 +111,7 @@ class Tracing(Observer):
         failed = entry.failure.code if entry.failure is not None else entry.status if entry.status != "succeeded" else ""
         context = _operation_context(change.store_id, change.session_id, entry.operation, entry.attempt)
         kind = SpanKind.CLIENT if plan.kind in MODEL_KINDS else SpanKind.INTERNAL
-        self._emit(context, _turn_context(change, _turn_of(entry.operation)), name, kind, began, entry.at, attributes, failed)
+        self._emit(context, _turn_context(change, owner_of(entry.operation)), name, kind, began, entry.at, attributes, failed)
 
     def _turn(self, change: Change, entry: TurnEnded) -> None:
         turn = change.before.turn or change.after.turn
@@ -185,11 +186,7 @@ def _turn_context(change: Change, turn: str) -> SpanContext:
 
 
 def _operation_context(store_id: str, session_id: str, operation: str, attempt: int) -> SpanContext:
-    return _context(store_id, session_id, _turn_of(operation), f"{operation}#{attempt}")
-
-
-def _turn_of(operation: str) -> str:
-    return operation.split(".", 1)[0]
+    return _context(store_id, session_id, owner_of(operation), f"{operation}#{attempt}")
 
 
 def _agent(change: Change, turn: Turn | None = None) -> str:

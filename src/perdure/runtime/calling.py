@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ..agent import Agent
-from ..core import canonical
+from ..core import canonical, ids
 from ..core import checkpoint as checkpoints
 from ..core.commands import CallTool
 from ..core.entries import EffectSettled, NoteAdded, OperationEnded
@@ -103,10 +103,10 @@ class Calling(Door):
 
     async def _outcome(self, head: Loaded, result: Result) -> ToolOutcome:
         store, no = self._runtime.store, head.row.no
-        rows = await read_entries(store, no, after=int(result.turn[1:]), kinds=(NoteAdded.kind,))
+        rows = await read_entries(store, no, after=ids.began(result.turn), kinds=(NoteAdded.kind,))
         told = next((entry for entry in map(open_entry, rows) if isinstance(entry, NoteAdded) and entry.receipt), None)
         receipt = await self._entry(head, told.receipt) if told is not None else None
-        if told is None or not isinstance(receipt, OperationEnded | EffectSettled) or told.operation.split(".")[0] != result.turn:
+        if told is None or not isinstance(receipt, OperationEnded | EffectSettled) or ids.owner_of(told.operation) != result.turn:
             raise StoreCorrupt(f"the call {result.turn} has no receipt", hint="run `perdure verify`")
         later = await read_entries(store, no, after=told.receipt, kinds=(EffectSettled.kind,)) if receipt.status == "uncertain" else []
         for entry in map(open_entry, later):

@@ -13,7 +13,7 @@ from ..core.checkpoint import Checkpoint, Operation
 from ..core.context import READ_RESULT
 from ..core.effects import effect_key
 from ..core.entries import OperationEnded, OperationPlanned, RequestClosed, ToolCalled
-from ..core.ids import arguments_digest, began, is_outside
+from ..core.ids import arguments_digest, began, is_outside, owner_of
 from ..core.messages import Part, ToolCall, ToolCallResponse
 from ..core.phase import startable
 from ..core.records import EffectMatch, Failure, Plan, ToolPolicy
@@ -109,7 +109,7 @@ class Calls:
             arguments=arguments,
             effect=tool.effect if tool is not None else "external",
             session_id=self._session_id,
-            turn=operation.split(".", 1)[0],
+            turn=owner_of(operation),
             operation=operation,
             call=call,
             owner=checkpoint.identity.owner,

@@ -31,7 +31,7 @@ from ..core.errors import (
     UsageError,
 )
 from ..core.finishing import FINISHED, OUTPUT_INVALID
-from ..core.ids import idempotency_key
+from ..core.ids import idempotency_key, owner_of
 from ..core.media import Media, content_type
 from ..core.memory import STATE_LIMIT
 from ..core.messages import INLINE_LIMIT, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, media_of, set_aside
@@ -483,7 +483,7 @@ class Performer:
 
         return ToolContext(
             session_id=self._session_id,
-            turn=operation.id.split(".", 1)[0],
+            turn=owner_of(operation.id),
             operation=operation.id,
             attempt=operation.attempt,
             call=operation.plan.call,

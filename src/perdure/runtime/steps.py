@@ -15,7 +15,7 @@ from ..core import canonical
 from ..core.checkpoint import Checkpoint, Operation
 from ..core.entries import EffectSettled, OperationEnded
 from ..core.errors import EffectFailed, EffectUncertain, LimitExceeded, NotCanonical, Refused, StaleRequest, StoreError, UsageError
-from ..core.ids import arguments_digest
+from ..core.ids import arguments_digest, call_of, owner_of
 from ..core.messages import Part, ToolCallResponse
 from ..core.records import EffectClass, Failure, Plan
 from ..core.reports import AttemptEnded, BeginStep, Reconciled
@@ -114,14 +114,14 @@ class Steps:
     def acted(self, call: str) -> bool:
         """Whether a call began anything outside in its steps, or is about to. To sleep is nothing, and neither is what is pure."""
         turn = self._checkpoint().turn
-        busy = any(name.split("/", 1)[0] == call and deed.plan.effect != "pure" for name, deed in self._busy.items())
+        busy = any(call_of(name) == call and deed.plan.effect != "pure" for name, deed in self._busy.items())
         return busy or (turn is not None and bool(steps_of(turn, call)))
 
     def propose(self, batch: Batch, fence: int) -> None:
         """Write the intents of what is to begin."""
         for identity, (deed, begun) in self._wishes.items():
             turn = batch.checkpoint.turn
-            if not deed.attempt and (turn is None or identity.split(".", 1)[0] != turn.id):
+            if not deed.attempt and (turn is None or owner_of(identity) != turn.id):
                 continue
             try:
                 if turn is None:
@@ -156,8 +156,8 @@ class Steps:
             raise EffectFailed("this process works on the session no more; nothing was begun")
         if deed.identity in self._busy:
             raise UsageError(f"{deed.identity} is being done already", hint="give each effect a name of its own")
-        call = deed.identity.split("/", 1)[0]
-        if any((deed.until or other.until) and name.split("/", 1)[0] == call for name, other in self._busy.items()):
+        call = call_of(deed.identity)
+        if any((deed.until or other.until) and call_of(name) == call for name, other in self._busy.items()):
             # Whoever sleeps is set aside, and what it does outside would be cut off with it.
             raise UsageError("a call that sleeps does nothing else meanwhile", hint="sleep before its steps, or once they have ended")
         self._busy[deed.identity] = deed

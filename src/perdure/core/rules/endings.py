@@ -27,7 +27,7 @@ from ..entries import (
     UncertainRequested,
 )
 from ..evolve import is_archived
-from ..ids import request_id
+from ..ids import call_of, request_id
 from ..messages import Part, ToolCallResponse, digest_of, measured, part_digest
 from ..phase import asleep, reviewing
 from ..records import CALL_KINDS, MODEL_KINDS, Failure, Plan, ResponseReference, Status
@@ -255,7 +255,7 @@ def close_operations(draft: Draft, at: int, unknown_text: str, failure: Failure 
 
 def steps_of(turn: Turn, call: str) -> list[str]:
     """What a call did outside in its steps, or began to, by name. To sleep is nothing, and neither is what is pure."""
-    own = [item for item in turn.steps if item.id.split("/", 1)[0] == call and item.status not in ("planned", "ready")]
+    own = [item for item in turn.steps if call_of(item.id) == call and item.status not in ("planned", "ready")]
     return [item.id.split("/", 1)[1] for item in own if item.plan.effect != "pure"]
 
 

@@ -20,7 +20,7 @@ from ..entries import (
     TurnLimited,
 )
 from ..errors import LimitExceeded, StaleRequest
-from ..ids import once_key, rejected_digest
+from ..ids import call_of, once_key, rejected_digest
 from ..memory import MEMORY
 from ..phase import reviewing
 from ..reports import BeginStep, CommandDone, Continue, EndTurn, Extend, Reject, ResultsReviewed, StopTurn
@@ -72,7 +72,7 @@ def command_done(draft: Draft, command: CommandDone) -> None:
 def begin_step(draft: Draft, command: BeginStep) -> None:
     """Only what was not begun, or may be repeated after a crash; nothing in a call that is over."""
     operation = draft.operation(command.operation)
-    call = draft.operation(command.operation.split("/", 1)[0])
+    call = draft.operation(call_of(command.operation))
     if command.attempt and (call is None or (call.status, call.attempt) != ("started", command.attempt)):
         raise StaleRequest(f"the call that {command.operation} belongs to is over", hint="nothing more is begun in it")
     if operation is None:
