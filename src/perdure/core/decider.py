@@ -77,6 +77,7 @@ from .rules import (
 __all__ = ["TABLE", "apply", "decide", "impossible", "not_now"]
 
 Rule: TypeAlias = Callable[[Draft, Any], None]
+Row: TypeAlias = tuple[Rule, ...]
 
 
 def not_now(draft: Draft, command: Any) -> None:
@@ -88,58 +89,76 @@ def impossible(draft: Draft, command: Any) -> None:
     raise AssertionError(f"{type(command).__name__} can't happen while the session is {phase(draft.checkpoint)}")
 
 
+def anywhere(rule: Rule) -> Row:
+    """The same wherever the session stands."""
+    return (rule,) * len(_LIVE)
+
+
+def in_turn(rule: Rule, *, idle: Rule = impossible) -> Row:
+    """The same wherever a turn stands."""
+    return only("idle", idle, otherwise=rule)
+
+
+def only(situation: Phase, rule: Rule, *, otherwise: Rule = impossible) -> Row:
+    """What happens in one situation alone."""
+    return tuple(rule if situation == other else otherwise for other in _LIVE)
+
+
+_LIVE: tuple[Phase, ...] = ("idle", "model", "tools", "waiting", "completing")
 _BUSY = transcripts.refuse_while_running
 
-# fmt: off
-_ROWS: dict[type, tuple[Rule, Rule, Rule, Rule, Rule]] = {
-    # command     idle                    model                  tools                  waiting                completing
-    Accept:       (turns.start_turn,       turns.steer,           not_now,               not_now,               turns.steer),
-    Interrupt:    (turns.refuse_interrupt, turns.interrupt,       turns.interrupt,       turns.interrupt,       turns.interrupt),
-    Answer:       (requests.refuse_answer, requests.answer,       requests.answer,       requests.answer,       requests.answer),
-    Report:       (attempts.report,        attempts.report,       attempts.report,       attempts.report,       attempts.report),
-    Claimed:      (not_now,                recover,               recover,               recover,               recover),
-    AttemptEnded: (not_now,                attempts.end_attempt,  attempts.end_attempt,  attempts.end_attempt,  attempts.end_attempt),
-    CallsPlanned: (impossible,             impossible,            calls.plan_calls,      impossible,            impossible),
-    StartTools:   (not_now,                not_now,               calls.start_tools,     not_now,               not_now),
-    Guarded:      (impossible,             impossible,            calls.guard,           calls.guard,           impossible),
-    Prepared:     (impossible,             turns.prepare,         impossible,            impossible,            impossible),
-    CompactionAccepted: (impossible,       compaction.accept,     impossible,            impossible,            impossible),
-    OutputAccepted: (impossible,           output.accept,         impossible,            impossible,            impossible),
-    OutputRefused: (impossible,            output.refuse,         impossible,            impossible,            impossible),
-    EndEarly:     (impossible,             compaction.end_early,  impossible,            impossible,            impossible),
-    Reconciled:   (not_now,                not_now,               attempts.reconcile,    not_now,               not_now),
-    TimePassed:   (not_now,                requests.pass_time,    requests.pass_time,    requests.pass_time,    requests.pass_time),
-    Parked:       (not_now,                budgets.park,          budgets.park,          budgets.park,          budgets.park),
-    Finish:       (impossible,             impossible,            impossible,            impossible,            turns.finish),
-    Fail:         (impossible,             turns.fail,            turns.fail,            turns.fail,            turns.fail),
-    Redefined:    (impossible,             turns.redefine,        turns.redefine,        turns.redefine,        turns.redefine),
-    SelectRoute:  (routes.select_route,    routes.refuse_route,   routes.refuse_route,   routes.refuse_route,   routes.refuse_route),
-    RouteGiven:   (routes.give_route,      routes.give_route,     routes.give_route,     routes.give_route,     routes.give_route),
-    Describe:     (about.describe,         about.describe,        about.describe,        about.describe,        about.describe),
-    RevokeGrant:  (requests.revoke_grant,  requests.revoke_grant, requests.revoke_grant, requests.revoke_grant, requests.revoke_grant),
-    AddNote:      (queue.add_note,         queue.add_note,        queue.add_note,        queue.add_note,        queue.add_note),
-    ChangeQueue:  (queue.change_queue,     queue.change_queue,    queue.change_queue,    queue.change_queue,    queue.change_queue),
-    Promote:      (queue.promote,          queue.promote,         queue.promote,         queue.promote,         queue.promote),
-    EditTranscript: (transcripts.edit,     _BUSY,                 _BUSY,                 _BUSY,                 _BUSY),
-    Redact:       (transcripts.redact,     _BUSY,                 _BUSY,                 _BUSY,                 _BUSY),
-    Archive:      (archive.archive,        archive.archive,       archive.archive,       archive.archive,       archive.archive),
-    Revive:       (archive.refuse_revive,  archive.refuse_revive, archive.refuse_revive, archive.refuse_revive, archive.refuse_revive),
-    Halt:         (halting.halt,) * 5,
-    Repair:       (halting.release,) * 5,
-    CallAccepted: (calls.call_from_outside, _BUSY,                 _BUSY,                 _BUSY,                 _BUSY),
-    Reject:       (extensions.reject,      impossible,            impossible,            impossible,            impossible),
-    Extend:       (extensions.extend,      extensions.extend,     extensions.extend,     extensions.extend,     extensions.extend),
-    CommandDone:  (extensions.command_done,) * 5,
-    BeginStep:    (impossible,             *(extensions.begin_step,) * 4),
-    ResultsReviewed: (impossible,          impossible,            extensions.review_results, impossible,        impossible),
-    StopTurn:     (impossible,             *(extensions.stop_turn,) * 4),
-    Continue:     (impossible,             impossible,            impossible,            impossible,            extensions.go_on),
-    Outcome:      (children.take_outcome,) * 5,
-    ErrandsDone:  (children.pass_on,) * 5,
-    HandOver:     (impossible,             children.hand_over,    impossible,            impossible,            impossible),
-    EndTurn:      (impossible,             impossible,            impossible,            impossible,            extensions.finish_ending),
+_ROWS: dict[type, Row] = {
+    # idle, model, tools, waiting, completing
+    Accept: (turns.start_turn, turns.steer, not_now, not_now, turns.steer),
+    Guarded: (impossible, impossible, calls.guard, calls.guard, impossible),
+    # What people ask for.
+    Interrupt: in_turn(turns.interrupt, idle=turns.refuse_interrupt),
+    Answer: in_turn(requests.answer, idle=requests.refuse_answer),
+    Report: anywhere(attempts.report),
+    SelectRoute: only("idle", routes.select_route, otherwise=routes.refuse_route),
+    RouteGiven: anywhere(routes.give_route),
+    Describe: anywhere(about.describe),
+    RevokeGrant: anywhere(requests.revoke_grant),
+    AddNote: anywhere(queue.add_note),
+    ChangeQueue: anywhere(queue.change_queue),
+    EditTranscript: only("idle", transcripts.edit, otherwise=_BUSY),
+    Redact: only("idle", transcripts.redact, otherwise=_BUSY),
+    Archive: anywhere(archive.archive),
+    Revive: anywhere(archive.refuse_revive),
+    Halt: anywhere(halting.halt),
+    Repair: anywhere(halting.release),
+    CallAccepted: only("idle", calls.call_from_outside, otherwise=_BUSY),
+    CommandDone: anywhere(extensions.command_done),
+    # A turn from step to step.
+    Reject: only("idle", extensions.reject),
+    Extend: anywhere(extensions.extend),
+    Redefined: in_turn(turns.redefine),
+    HandOver: only("model", children.hand_over),
+    Prepared: only("model", turns.prepare),
+    CompactionAccepted: only("model", compaction.accept),
+    EndEarly: only("model", compaction.end_early),
+    AttemptEnded: in_turn(attempts.end_attempt, idle=not_now),
+    OutputAccepted: only("model", output.accept),
+    OutputRefused: only("model", output.refuse),
+    CallsPlanned: only("tools", calls.plan_calls),
+    StartTools: only("tools", calls.start_tools, otherwise=not_now),
+    BeginStep: in_turn(extensions.begin_step),
+    Reconciled: only("tools", attempts.reconcile, otherwise=not_now),
+    ResultsReviewed: only("tools", extensions.review_results),
+    StopTurn: in_turn(extensions.stop_turn),
+    Fail: in_turn(turns.fail),
+    Continue: only("completing", extensions.go_on),
+    Finish: only("completing", turns.finish),
+    EndTurn: only("completing", extensions.finish_ending),
+    # Time, crashes, and what is owed to others.
+    Claimed: in_turn(recover, idle=not_now),
+    TimePassed: in_turn(requests.pass_time, idle=not_now),
+    Parked: in_turn(budgets.park, idle=not_now),
+    Promote: anywhere(queue.promote),
+    Outcome: anywhere(children.take_outcome),
+    ErrandsDone: anywhere(children.pass_on),
 }
-# fmt: on
+
 _ARCHIVED: dict[type, Rule] = {
     Revive: archive.revive,
     Report: attempts.report,
@@ -164,9 +183,12 @@ _HALTED: dict[type, Rule] = {
 }
 """What may still happen in a halted session: it is let go. A late result waits in the inbox until then. All else is refused."""
 
-_SITUATIONS: tuple[Phase, ...] = ("idle", "model", "tools", "waiting", "completing", "archived", "halted")
 TABLE: dict[type, dict[Phase, Rule]] = {
-    command: dict(zip(_SITUATIONS, (*row, _ARCHIVED.get(command, archive.refuse), _HALTED.get(command, halting.refuse)), strict=True))
+    command: {
+        **dict(zip(_LIVE, row, strict=True)),
+        "archived": _ARCHIVED.get(command, archive.refuse),
+        "halted": _HALTED.get(command, halting.refuse),
+    }
     for command, row in _ROWS.items()
 }
 
