@@ -39,7 +39,6 @@ from ..core.journal import open_entry
 from ..core.memory import MEMORY, STATE
 from ..core.messages import Part, StoredPart, text_of
 from ..core.records import Failure, Metadata
-from ..core.redaction import aside, redacted_row, without_content, without_quote
 from ..core.reports import Redact
 from ..core.transcript import check_span
 from ..store.audit import Auditable
@@ -51,6 +50,7 @@ from .control import decode_row
 from .halting import check_not_halted
 from .messages import PAGE, Messages, read_entries
 from .names import conflict, submission_id
+from .redacted import aside, redacted_row, without_content, without_quote
 from .transcripts import Transcripts, check_idle
 
 __all__ = ["Redaction", "Removed"]

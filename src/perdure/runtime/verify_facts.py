@@ -84,8 +84,8 @@ from ..core.memory import decode as decode_memory
 from ..core.messages import Text, ToolCall, ToolCallResponse, digest_of, measured, part_digest, said_digest
 from ..core.phase import reviewing
 from ..core.records import MODEL_KINDS
-from ..core.redaction import is_redacted
 from ..store.base import InboxRow
+from .redacted import is_redacted
 
 __all__ = ["TERMINALS", "companion", "consumes", "consumption", "inconsistencies", "references"]
 

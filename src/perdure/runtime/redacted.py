@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from . import canonical
-from .entries import (
+from ..core import canonical
+from ..core.entries import (
     ApprovalRequested,
     ChildEnded,
     EffectSettled,
@@ -28,9 +28,9 @@ from .entries import (
     TurnEnding,
     TurnFailed,
 )
-from .memory import MEMORY
-from .messages import REDACTED, Part, RedactedPart, StoredPart, media_of, redacted_part
-from .records import Failure, Metadata, RedactedRow
+from ..core.memory import MEMORY
+from ..core.messages import REDACTED, Part, RedactedPart, StoredPart, media_of, redacted_part
+from ..core.records import Failure, Metadata, RedactedRow
 
 __all__ = ["aside", "is_redacted", "redacted_row", "without_content", "without_quote"]
 
