@@ -141,7 +141,6 @@ from .core.messages import Text as Text
 from .core.messages import ToolCall as ToolCall
 from .core.messages import ToolCallResponse as ToolCallResponse
 from .core.messages import Uri as Uri
-from .core.model_calls import ModelCall as ModelCall
 from .core.records import Amounts as Amounts
 from .core.records import Decision as Decision
 from .core.records import EffectClass as EffectClass
@@ -151,10 +150,8 @@ from .core.records import Limits as Limits
 from .core.records import Reached as Reached
 from .core.records import ToolPolicy as ToolPolicy
 from .core.usage import Cost as Cost
-from .core.usage import Spending as Spending
 from .core.usage import Totals as Totals
 from .core.usage import Usage as Usage
-from .core.usage import UsageRow as UsageRow
 from .core.usage import usd as usd
 from .models.base import Delta as Delta
 from .models.base import Model as Model
@@ -199,6 +196,9 @@ from .runtime.lines import JsonLines as JsonLines
 from .runtime.media import audio as audio
 from .runtime.media import file as file
 from .runtime.media import image as image
+from .runtime.model_calls import ModelCall as ModelCall
+from .runtime.model_calls import Spending as Spending
+from .runtime.model_calls import UsageRow as UsageRow
 from .runtime.pools import Pool as Pool
 from .runtime.pools import Pools as Pools
 from .runtime.recording import RecordedCall as RecordedCall

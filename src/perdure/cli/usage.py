@@ -7,7 +7,8 @@ import asyncio
 from typing import Any
 
 from ..core.errors import UsageError
-from ..core.usage import Spending, UsageRow, dollars
+from ..core.usage import dollars
+from ..runtime.model_calls import Spending, UsageRow
 from .exits import OK
 from .opening import opened
 from .screen import Screen, columns

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from . import canonical
 from .errors import UsageError
 
-if TYPE_CHECKING:
-    from .model_calls import ModelCall
-
-__all__ = ["NANODOLLARS", "Cost", "Spending", "Totals", "Usage", "UsageRow", "dollars", "usd"]
+__all__ = ["NANODOLLARS", "Cost", "Totals", "Usage", "dollars", "usd"]
 
 NANODOLLARS = 1_000_000_000
 """How many make a US dollar. Costs are whole numbers, so that sums of them are exact."""
@@ -106,61 +100,6 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def _addable(total: int, number: int | None) -> int | None:
     return None if number is None or total + number > canonical.MAX_INTEGER else number
-
-
-class Spending(msgspec.Struct, frozen=True, kw_only=True):
-    """What model calls came to: a number is ``None`` as soon as one call lacks it, and ``known`` has the sums of what is known.
-
-    Of no calls every number is exactly 0. ``cost`` is in billionths of a US dollar.
-    """
-
-    input_tokens: int | None
-    output_tokens: int | None
-    total_tokens: int | None
-    cache_read_tokens: int | None
-    cache_write_tokens: int | None
-    reasoning_tokens: int | None
-    cost: int | None
-    known: Totals
-
-    @classmethod
-    def of(cls, calls: Iterable[ModelCall]) -> Spending:
-        """The sums over a ledger."""
-        known = Totals()
-        lacking: set[str] = set()
-        for call in calls:
-            used, before = call.usage or Usage(), known
-            known = known.plus(used, call.cost)
-            cost = None if call.cost is None else call.cost.nanodollars
-            for name, number in (*_counted(used), ("cost", cost)):
-                if number is None or getattr(before, name) + number != getattr(known, name):
-                    lacking.add(name)
-
-        def total(name: str) -> int | None:
-            return None if name in lacking else int(getattr(known, name))
-
-        return cls(
-            input_tokens=total("input_tokens"),
-            output_tokens=total("output_tokens"),
-            total_tokens=None if lacking & {"input_tokens", "output_tokens"} else known.total_tokens,
-            cache_read_tokens=total("cache_read_tokens"),
-            cache_write_tokens=total("cache_write_tokens"),
-            reasoning_tokens=total("reasoning_tokens"),
-            cost=total("cost"),
-            known=known,
-        )
-
-
-class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What the model calls of one group came to. ``group`` has a value for each name that was asked for."""
-
-    group: dict[str, str]
-    spending: Spending
-
-
-def _counted(usage: Usage) -> tuple[tuple[str, int | None], ...]:
-    names = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
-    return tuple((name, getattr(usage, name)) for name in names)
 
 
 def usd(amount: float) -> int:

@@ -30,7 +30,6 @@ from ..core.entries import (
 )
 from ..core.errors import Fenced, LimitExceeded, SessionStuck, StoreCorrupt, TransactionLost, UnknownAgent
 from ..core.memory import MEMORY
-from ..core.model_calls import ModelCall
 from ..core.phase import phase
 from ..core.records import MODEL_KINDS, Failure, Metadata
 from ..core.reports import AttemptEnded, Fail, Parked
@@ -48,7 +47,7 @@ from .feed import ChildAsked, HookFailed
 from .halting import halt_damaged, halted, why_halted
 from .hooks import Hooks
 from .known import Known, is_due
-from .model_calls import Called
+from .model_calls import Called, ModelCall
 from .output import Outputs
 from .perform import Outcome, Performer
 from .remembering import learns

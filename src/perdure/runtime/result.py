@@ -12,9 +12,9 @@ from ..core.entries import SubmissionRefused, TurnAborted, TurnCompleted, TurnEn
 from ..core.errors import OutputInvalid, SubmissionRejected
 from ..core.finishing import ALL_ARGUMENTS
 from ..core.messages import Message
-from ..core.model_calls import ModelCall
 from ..core.records import Failure
-from ..core.usage import Spending, Totals
+from ..core.usage import Totals
+from .model_calls import ModelCall, Spending
 
 __all__ = ["Result", "refused", "result_of", "typed"]
 

@@ -6,10 +6,10 @@ from ..agent import Agent
 from ..core.entries import MessageAdded, OperationEnded, OperationStarted, QueueChanged, SubmissionRefused, TurnEnded
 from ..core.errors import SessionArchived, SubmissionRejected
 from ..core.journal import open_entry
-from ..core.model_calls import model_calls
 from ..store.base import Loaded
 from .context import CONTEXT_KINDS, Context
 from .messages import read_entries
+from .model_calls import model_calls
 from .names import check_id
 from .result import Result, refused, result_of, typed
 from .scope import Scope

@@ -26,7 +26,6 @@ from ..core.errors import (
 )
 from ..core.phase import phase
 from ..core.records import Identity, Limits
-from ..core.usage import UsageRow
 from ..models.base import Model
 from ..models.prices import Price, Prices
 from ..models.router import Router
@@ -45,6 +44,7 @@ from .errands import Errands
 from .feed import Event
 from .halting import check_not_halted
 from .late import LateResults
+from .model_calls import UsageRow
 from .models import Models
 from .names import check_id
 from .news import News

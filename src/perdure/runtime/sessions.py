@@ -11,7 +11,6 @@ from ..core.commands import Interrupt, RunCommand, SelectRoute
 from ..core.entries import TERMINALS, Entry, ToolCalled, TurnStarted
 from ..core.errors import UsageError
 from ..core.journal import open_entry
-from ..core.model_calls import ModelCall
 from .about import check_owner, check_text
 from .asked import AskedRequests
 from .branches import Branches
@@ -20,7 +19,7 @@ from .consumers import Consumer
 from .door import Submission
 from .keeping import Keeping
 from .messages import read_entries
-from .model_calls import read_calls
+from .model_calls import ModelCall, read_calls
 from .names import check_id, check_limit, submission_id
 from .redaction import Redaction
 from .requests import Requests

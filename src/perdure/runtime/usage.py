@@ -16,11 +16,11 @@ import msgspec
 from ..core import entries as facts
 from ..core.entries import Entry, SessionCreated
 from ..core.errors import StoreBroken, UsageError
-from ..core.model_calls import ModelCall, Pairing
-from ..core.usage import Spending, Totals, Usage, UsageRow
+from ..core.usage import Totals, Usage
 
 if TYPE_CHECKING:
     from .runtime import Runtime
+from .model_calls import ModelCall, Pairing, Spending, UsageRow
 
 __all__ = ["Group", "UsageIndex", "place_of"]
 

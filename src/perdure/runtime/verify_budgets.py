@@ -5,11 +5,11 @@ from __future__ import annotations
 from ..core.budget import drawn_and_spent, plus
 from ..core.checkpoint import Checkpoint
 from ..core.entries import AllowanceGranted, Entry, Foreign, TurnEnded
-from ..core.model_calls import Pairing
 from ..core.records import Amounts
 from ..core.usage import Totals
 from ..store.base import Store
 from ..store.pools import KeepsPools, OwnersPool
+from .model_calls import Pairing
 
 __all__ = ["BudgetCheck", "PoolCheck"]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.entries import Entry
 from ..core.messages import ToolCall
-from ..core.model_calls import Pairing
 from ..models.scripted import FunctionModel, Reply, Step, saved
+from ..runtime.model_calls import Pairing
 from ..tools.context import ToolContext
 from ..tools.tool import ToolError
 

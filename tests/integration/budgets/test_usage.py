@@ -12,7 +12,7 @@ import pytest
 
 import perdure
 from perdure import Agent, FunctionModel, Identity, ModelRequest, Price, Prices, RateLimited, Reply, Router, Runtime, Usage, UsageRow
-from perdure.core.usage import Spending
+from perdure.runtime.model_calls import Spending
 from perdure.runtime.usage import UsageIndex
 from perdure.testing.faults import Fault
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from perdure.core.canonical import MAX_INTEGER
 from perdure.core.messages import Text
-from perdure.core.model_calls import ModelCall, model_calls
 from perdure.core.records import Failure
-from perdure.core.usage import Cost, Spending, Totals, Usage, dollars
+from perdure.core.usage import Cost, Totals, Usage, dollars
+from perdure.runtime.model_calls import ModelCall, Spending, model_calls
 
 
 def calls_of(s: story.Story) -> list[ModelCall]:

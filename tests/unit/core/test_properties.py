@@ -38,7 +38,6 @@ from perdure.core.entries import (
 )
 from perdure.core.evolve import evolve, fold
 from perdure.core.messages import Part, Private, Text, ToolCall, ToolCallResponse
-from perdure.core.model_calls import model_calls
 from perdure.core.phase import due, phase, reviewing, startable
 from perdure.core.records import Amounts, EffectMatch, Failure, Limits, Plan, Pool, Terms
 from perdure.core.reports import (
@@ -64,7 +63,8 @@ from perdure.core.reports import (
     StopTurn,
     TimePassed,
 )
-from perdure.core.usage import Spending, Totals, Usage
+from perdure.core.usage import Totals, Usage
+from perdure.runtime.model_calls import Spending, model_calls
 
 EFFECTS = ("pure", "idempotent", "transactional", "external")
 PHASES: set[Phase] = {"idle", "model", "tools", "waiting", "completing", "archived", "halted"}
