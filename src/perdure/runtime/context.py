@@ -10,13 +10,14 @@ from typing import NamedTuple, overload
 
 import msgspec
 
-from ..core.context import behind_notes, excerpt, handle, is_since, notes_in, notes_message, told_call
+from ..core.context import notes_in
 from ..core.entries import EffectSettled, Entry, MessageAdded, NoteAdded, NotesWithdrawn, OperationEnded, PrefixChanged, ToolCalled
 from ..core.errors import StoreCorrupt
 from ..core.journal import Sealed, open_entry
 from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, ToolCallResponse, decode_part, media_of, shown, spoken
 from ..models.estimate import Estimate
 from ..store.base import Store
+from .shown import behind_notes, excerpt, handle, is_since, notes_message, told_call
 
 __all__ = ["CONTEXT_KINDS", "Context", "Fetch", "Prefix", "Shown", "note_message", "resolve_parts", "stored_content"]
 

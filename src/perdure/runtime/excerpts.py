@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.context import handle_of, slice_of
 from ..core.entries import EffectSettled, MessageAdded, OperationEnded
 from ..core.layout import Layout
 from ..core.messages import ToolCallResponse
@@ -12,6 +11,7 @@ from ..store.base import Store
 from ..tools.tool import ToolError
 from .context import Fetch, resolve_parts
 from .messages import Messages, read_entry
+from .shown import handle_of, slice_of
 
 __all__ = ["find_message", "read_archived"]
 

@@ -12,7 +12,7 @@ from ..agent import Agent
 from ..agent.compaction import Compaction
 from ..core import canonical
 from ..core.checkpoint import Checkpoint, Operation, Turn
-from ..core.context import NOTES_LIMIT, NOTES_TOOL, is_boundary, is_kept, kept_ranges, notes_in, retained_from
+from ..core.context import NOTES_LIMIT, NOTES_TOOL, notes_in
 from ..core.memory import MemoryState, rendered
 from ..core.messages import Message, Part, Private, Text
 from ..core.records import ALL_TOOLS, Failure, RequestRecord, ToolPolicy
@@ -25,6 +25,7 @@ from .batch import Batch
 from .calls import permitted
 from .context import Context, Shown
 from .ledger import Ledger
+from .shown import is_boundary, is_kept, kept_ranges, retained_from
 
 __all__ = ["NOTES_SPEC", "Asked", "Next", "Preparation", "content", "correction"]
 

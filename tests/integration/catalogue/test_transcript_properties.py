@@ -31,10 +31,10 @@ from perdure import (
     ToolCallResponse,
     tool,
 )
-from perdure.core.context import notes_message
 from perdure.core.messages import REDACTED, digest_of, part_digest
 from perdure.core.transcript import EMPTY, chained
 from perdure.models.scripted import saved
+from perdure.runtime.shown import notes_message
 from perdure.testing.faults import Fault
 
 from ..interactive.acting import Place, Process

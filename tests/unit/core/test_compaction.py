@@ -8,11 +8,11 @@ import story
 from msgspec.structs import replace
 
 from perdure.core.checkpoint import Checkpoint, Compacted
-from perdure.core.context import behind_notes, is_boundary, kept_ranges, notes_message, retained_from
 from perdure.core.entries import PrefixChanged, Rewritten
 from perdure.core.evolve import evolve
 from perdure.core.messages import Message, Text, ToolCall, ToolCallResponse
 from perdure.core.reports import Finish
+from perdure.runtime.shown import behind_notes, is_boundary, kept_ranges, notes_message, retained_from
 
 BEGAN = 10
 

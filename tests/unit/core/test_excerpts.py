@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from perdure.core import canonical
-from perdure.core.context import READ_LIMIT, excerpt, handle, handle_of, slice_of
+from perdure.core.context import READ_LIMIT
 from perdure.core.messages import ToolCallResponse, part_digest
+from perdure.runtime.shown import excerpt, handle, handle_of, slice_of
 
 
 def part(response: object) -> ToolCallResponse:
