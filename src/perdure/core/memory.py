@@ -14,7 +14,7 @@ import msgspec
 
 from . import canonical
 from .errors import NotCanonical, StoreCorrupt
-from .messages import Message, Part, StoredPart, ToolCall, ToolCallResponse, text_of
+from .messages import Part, StoredPart, text_of
 
 __all__ = [
     "CATEGORIES",
@@ -28,13 +28,10 @@ __all__ = [
     "Remembered",
     "decode",
     "facts_in",
-    "is_said",
     "learn",
     "merged",
     "pruned",
     "rendered",
-    "shortened",
-    "told",
 ]
 
 MEMORY = "memory"
@@ -51,11 +48,6 @@ STATE_LIMIT = 256 * 1024
 
 TRIES = 1_000
 """At how many brackets an array is looked for."""
-
-LONG, HEAD, TAIL = 2_000, 1_200, 400
-"""Of what is longer than the first an extraction sees so much of the beginning and the end (characters)."""
-
-TRUNCATED = "\n...[truncated]...\n"
 
 Category: TypeAlias = Literal["user_intent", "decision", "file_change", "error_fix", "key_fact"]
 
@@ -252,37 +244,3 @@ def rendered(facts: Sequence[Fact]) -> str:
 def _line(fact: Fact) -> str:
     # What was said in a conversation must not end the block that it is quoted in.
     return f"- {_collapsed(fact.content).replace('<', '‹')}"
-
-
-# ------------------------------------------------------------------------------------------------------- what is looked through
-
-
-def is_said(message: Message) -> bool:
-    """Whether a message says something itself: it is no result, and no note on others."""
-    return message.role != "tool" and message.position >= 0 and bool(message.text.strip())
-
-
-def shortened(text: str) -> str:
-    """What an extraction sees of a long text: its beginning and its end."""
-    return text if len(text) <= LONG else text[:HEAD] + TRUNCATED + text[-TAIL:]
-
-
-def told(messages: Iterable[Message]) -> str:
-    """Messages as an extraction reads them: one JSON array."""
-    return json.dumps([_told(message) for message in messages], ensure_ascii=False, separators=(",", ":"))
-
-
-def _told(message: Message) -> dict[str, Any]:
-    responses = [part for part in message.parts if isinstance(part, ToolCallResponse)]
-    if responses:
-        results = [
-            {"tool_call_id": part.id, "name": part.name, "content": shortened(canonical.as_text(part.response)), "is_error": part.is_error}
-            for part in responses
-        ]
-        return {"role": message.role, "results": results}
-    calls = [
-        {"id": part.id, "name": part.name, "arguments": shortened(canonical.as_text(part.arguments))}
-        for part in message.parts
-        if isinstance(part, ToolCall)
-    ]
-    return {"role": message.role, "content": shortened(message.text)} | ({"tool_calls": calls} if calls else {})

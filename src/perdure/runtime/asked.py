@@ -14,7 +14,7 @@ from ..core.entries import OperationEnded, OperationStarted, Rebased
 from ..core.errors import UsageError
 from ..core.evolve import evolve
 from ..core.journal import open_entry
-from ..core.memory import rendered, told
+from ..core.memory import rendered
 from ..core.messages import Message, Part, Private, RedactedPart, Text, said_digest
 from ..core.records import RequestRecord
 from ..models.base import ModelRequest, ModelSettings, OutputSpec, ToolSpec
@@ -25,6 +25,7 @@ from .known import Known
 from .messages import PAGE, read_entries
 from .prepare import correction
 from .recording import Recording, recorded
+from .remembering import told
 from .scope import Scope
 
 __all__ = ["AskedRequest", "AskedRequests"]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import Callable
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -13,8 +14,8 @@ from ..agent import Agent
 from ..core import canonical
 from ..core.checkpoint import Checkpoint
 from ..core.entries import Entry, ExtensionSet
-from ..core.memory import MEMORY, STATE, STATE_LIMIT, MemoryState, Remembered, is_said, told
-from ..core.messages import Message, Text
+from ..core.memory import MEMORY, STATE, STATE_LIMIT, MemoryState, Remembered
+from ..core.messages import Message, Text, ToolCall, ToolCallResponse
 from ..core.records import Failure, RequestRecord
 from ..core.reports import AttemptEnded, Extend, Prepared, Setting
 from ..models.base import ModelRequest
@@ -26,9 +27,14 @@ from .ledger import Ledger
 from .memory_file import MemoryFile
 from .prepare import Asked, content
 
-__all__ = ["Remembering", "learns"]
+__all__ = ["Remembering", "is_said", "learns", "told"]
 
 Then: TypeAlias = Literal["kept", "asks", "nothing"]
+
+LONG, HEAD, TAIL = 2_000, 1_200, 400
+"""Of what is longer than the first an extraction sees so much of the beginning and the end (characters)."""
+
+TRUNCATED = "\n...[truncated]...\n"
 
 FORGOTTEN = Failure(code="forgotten", message="the agent keeps no memory of the session any more")
 
@@ -178,3 +184,34 @@ class Remembering:
 
 async def _at_once(function: Callable[[bytes], None], data: bytes) -> None:
     function(data)
+
+
+def is_said(message: Message) -> bool:
+    """Whether a message says something itself: it is no result, and no note on others."""
+    return message.role != "tool" and message.position >= 0 and bool(message.text.strip())
+
+
+def shortened(text: str) -> str:
+    """What an extraction sees of a long text: its beginning and its end."""
+    return text if len(text) <= LONG else text[:HEAD] + TRUNCATED + text[-TAIL:]
+
+
+def told(messages: Iterable[Message]) -> str:
+    """Messages as an extraction reads them: one JSON array."""
+    return json.dumps([_told(message) for message in messages], ensure_ascii=False, separators=(",", ":"))
+
+
+def _told(message: Message) -> dict[str, Any]:
+    responses = [part for part in message.parts if isinstance(part, ToolCallResponse)]
+    if responses:
+        results = [
+            {"tool_call_id": part.id, "name": part.name, "content": shortened(canonical.as_text(part.response)), "is_error": part.is_error}
+            for part in responses
+        ]
+        return {"role": message.role, "results": results}
+    calls = [
+        {"id": part.id, "name": part.name, "arguments": shortened(canonical.as_text(part.arguments))}
+        for part in message.parts
+        if isinstance(part, ToolCall)
+    ]
+    return {"role": message.role, "content": shortened(message.text)} | ({"tool_calls": calls} if calls else {})

@@ -24,10 +24,9 @@ from perdure.core.memory import (
     merged,
     pruned,
     rendered,
-    shortened,
-    told,
 )
 from perdure.core.messages import Message, Text, ToolCall, ToolCallResponse
+from perdure.runtime.remembering import shortened, told
 
 
 def fact(content: str, importance: int = 5, category: str = "key_fact", cycle: int = 1) -> Fact:
