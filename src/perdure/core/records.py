@@ -305,8 +305,10 @@ class Attempt(Record, frozen=True, kw_only=True):
 
 
 class RedactedRow(Record, frozen=True, kw_only=True):
-    """An entry whose content is gone, and what is left of its body."""
+    """An entry whose content is gone, and what is left of its body. The body's ``digest`` stands beside it, in two halves: that of a tool's
+    response is the name of its content as well, and stores keep what a whole name refers to."""
 
     seq: int
     kind: str
     body: dict[str, Any]
+    digest: tuple[str, ...] = ()

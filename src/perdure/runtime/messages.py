@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from ..core import canonical
+from ..core import redaction
 from ..core.entries import EffectSettled, Entry, Laid, MessageAdded, NoteAdded, NotesWithdrawn, OperationEnded, Redacted
 from ..core.errors import StoreCorrupt
 from ..core.journal import Sealed, open_entry
@@ -46,7 +46,7 @@ async def left_of(store: Store, no: int) -> dict[int, bytes]:
     for row in await store.entries(no, kinds=(Redacted.kind,)):
         entry = open_entry(row)
         assert isinstance(entry, Redacted)
-        left |= {item.seq: canonical.encode(item.body) for item in entry.rows}
+        left |= {item.seq: redaction.left_of(item) for item in entry.rows}
     return left
 
 

@@ -32,7 +32,7 @@ from ..core.memory import MEMORY
 from ..core.messages import REDACTED, Part, RedactedPart, StoredPart, media_of, redacted_part
 from ..core.records import Failure, Metadata, RedactedRow
 
-__all__ = ["aside", "is_redacted", "redacted_row", "without_content", "without_quote"]
+__all__ = ["aside", "is_redacted", "left_of", "redacted_row", "without_content", "without_quote"]
 
 
 def without_content(entry: Entry, *, named: bool = False) -> Entry | None:
@@ -98,7 +98,14 @@ def without_quote(entry: MessageAdded) -> MessageAdded:
 
 def redacted_row(entry: Entry, left: Entry) -> RedactedRow:
     """What a redaction keeps of an entry."""
-    return RedactedRow(seq=entry.seq, kind=entry.kind, body=canonical.decode(canonical.encode(replace(left, seq=0, number=0, at=0))))
+    body = canonical.decode(canonical.encode(replace(left, seq=0, number=0, at=0)))
+    digest = body.pop("digest", "")
+    return RedactedRow(seq=entry.seq, kind=entry.kind, body=body, digest=(digest[:32], digest[32:]) if digest else ())
+
+
+def left_of(row: RedactedRow) -> bytes:
+    """The body that a redacted entry is read with."""
+    return canonical.encode(row.body | {"digest": "".join(row.digest)} if row.digest else row.body)
 
 
 def aside(entry: Entry) -> set[str]:

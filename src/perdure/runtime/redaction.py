@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -186,7 +187,7 @@ class Redaction(Transcripts):
         rows = [redacted_row(entry, without_quote(entry)) for entry in quoting if entry.seq not in found]
         blobs: set[str] = set()
         for seq, entry in sorted(found.items()):
-            left = without_content(entry, named=seq in command.entries)
+            left = without_content(await self._with_content(head, entry), named=seq in command.entries)
             if left is not None:
                 rows.append(redacted_row(entry, left))
                 blobs |= aside(entry) - aside(left)
@@ -343,6 +344,16 @@ class Redaction(Transcripts):
 
     async def _whole(self, head: Loaded, parts: tuple[Part, ...]) -> tuple[Part, ...]:
         return await resolve_parts(parts, self._fetcher(head.row)) if any(isinstance(part, StoredPart) for part in parts) else parts
+
+    async def _with_content(self, head: Loaded, entry: Entry) -> Entry:
+        """An entry with what it has set aside in its place, which alone says what it was: whose call a response answers stays."""
+        parts: tuple[Part, ...] = getattr(entry, "parts", ())
+        if not any(isinstance(part, StoredPart) for part in parts):
+            return entry
+        # What is lost can be redacted, too.
+        with suppress(StoreCorrupt):
+            parts = await self._whole(head, parts)
+        return msgspec.structs.replace(entry, parts=parts)
 
     async def _took_over(self, row: SessionRow, other: SessionRow, there: Checkpoint, taken: _Taken) -> bool:
         """Whether a fork began with what is gone here, and wrote down what it made of its conversation."""

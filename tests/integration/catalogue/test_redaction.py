@@ -359,6 +359,40 @@ async def test_content_that_was_set_aside_goes_unless_something_else_refers_to_i
         await sound(process)
 
 
+@pytest.mark.parametrize("times", [2_000, 20_000], ids=["shown whole", "shown as an excerpt"])
+@pytest.mark.parametrize("late", [False, True], ids=["in time", "late"])
+async def test_a_tools_long_result_goes_though_its_receipt_is_known_by_its_digest(place: Place, times: int, late: bool) -> None:
+    tokens: list[str] = []
+
+    @tool(effect="external")
+    async def look(ctx: ToolContext) -> str:
+        tokens.append(ctx.callback_token)
+        if late:
+            raise ConnectionError
+        return SECRET * times
+
+    def answer(request: ModelRequest) -> Reply:
+        return Reply("done") if request.step or request.messages[-1].text != "look" else Reply(tool_calls=[ToolCall("look", {})])
+
+    agent = Agent("looker", model=FunctionModel(answer), tools=[look])
+    async with place.process() as process:
+        await talk(process, "look", agent=agent)
+        if late:
+            await process.sessions.report(tokens[0], SECRET * times)
+            await talk(process, "and now?", agent=agent)
+        (before, revision) = (await process.store.blobs("s"), await process.sessions.revision("s"))
+
+        removed = await process.sessions.redact("s", range(len(await process.sessions.history("s"))))
+
+        assert removed.unreachable == ()
+        assert len(await process.store.blobs("s")) < len(before)
+        assert SECRET not in await everywhere(process, "s")
+        assert await process.sessions.revision("s") == revision
+        if not late:
+            assert (await lines(process))[1:3] == ["assistant: <tool_call call_0_0>", "tool: <tool_call_response call_0_0>"]
+        await sound(process)
+
+
 async def test_a_fork_says_whose_the_content_is(place: Place) -> None:
     async with place.process() as process:
         await talk(process, SECRET)
