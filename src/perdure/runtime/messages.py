@@ -10,13 +10,13 @@ from functools import partial
 
 import msgspec
 
-from ..core import redaction
 from ..core.entries import EffectSettled, Entry, Laid, MessageAdded, NoteAdded, NotesWithdrawn, OperationEnded, Redacted
 from ..core.errors import StoreCorrupt
 from ..core.journal import Sealed, open_entry
 from ..core.layout import Layout, Piece
 from ..core.messages import Message, Part
 from ..store.base import SessionRow, Store
+from . import redacted
 from .context import CONTEXT_KINDS, resolve_parts, stored_content
 
 __all__ = ["PAGE", "Messages", "Outlined", "left_of", "read_entries", "read_entry"]
@@ -46,7 +46,7 @@ async def left_of(store: Store, no: int) -> dict[int, bytes]:
     for row in await store.entries(no, kinds=(Redacted.kind,)):
         entry = open_entry(row)
         assert isinstance(entry, Redacted)
-        left |= {item.seq: redaction.left_of(item) for item in entry.rows}
+        left |= {item.seq: redacted.left_of(item) for item in entry.rows}
     return left
 
 
