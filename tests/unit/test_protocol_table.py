@@ -85,5 +85,5 @@ def test_every_record_that_a_field_names_is_drawn_too(draw: ModuleType) -> None:
             used |= structs(field.type)
 
     assert used == {*draw.RECORDS, *draw.PARTS}
-    assert {command.kind for command in draw.COMMANDS} == set(commands._decoders)
+    assert {command.kind for command in draw.COMMANDS} == commands.KINDS
     assert set(draw.PARTS) == set(messages.Part.__args__)

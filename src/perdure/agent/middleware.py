@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar, final, get_args
 
+import msgspec
+
 from ..core import canonical
 from ..core.entries import TurnEnding
 from ..core.errors import InvalidAgent, UsageError
@@ -74,8 +76,7 @@ def check_words(words: object, what: str) -> str:
     return words
 
 
-@dataclass(frozen=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True):
     """The turn ends here, as aborted for this reason."""
 
     reason: str
@@ -84,8 +85,7 @@ class Stop:
         check_words(self.reason, "a reason")
 
 
-@dataclass(frozen=True)
-class Reject:
+class Reject(msgspec.Struct, frozen=True):
     """The message is not taken, and stands nowhere."""
 
     reason: str
@@ -94,8 +94,7 @@ class Reject:
         check_words(self.reason, "a reason")
 
 
-@dataclass(frozen=True)
-class Rewrite:
+class Rewrite(msgspec.Struct, frozen=True):
     """Another call instead of the model's: of another tool, with other arguments, or both. What is None stays as it was."""
 
     name: str | None = None
@@ -109,8 +108,7 @@ class Rewrite:
         canonical.check(self.arguments, "arguments")
 
 
-@dataclass(frozen=True)
-class Replace:
+class Replace(msgspec.Struct, frozen=True):
     """The model reads this instead of the result. What the call came to stays in the journal. ``is_error`` None leaves that as it was."""
 
     response: Any
@@ -120,8 +118,7 @@ class Replace:
         canonical.check(self.response, "a response")
 
 
-@dataclass(frozen=True)
-class Continue:
+class Continue(msgspec.Struct, frozen=True):
     """The turn goes on instead of ending, and the model is told this."""
 
     prompt: str

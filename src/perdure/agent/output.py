@@ -6,8 +6,9 @@ import inspect
 import logging
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
 
 from ..core import canonical
 from ..core.errors import InvalidAgent, NotCanonical
@@ -27,8 +28,8 @@ WRAPPED, SAID = "value", "answer"
 
 Validator: TypeAlias = Callable[..., Any]
 
-_NO_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
-_FENCED = re.compile(r"```[a-zA-Z]*\s*\n(.*)\n\s*```", re.DOTALL)
+_NO_NAME = r"[^a-zA-Z0-9_-]+"
+_FENCED = r"(?s:```[a-zA-Z]*\s*\n(.*)\n\s*```)"
 _log = logging.getLogger("perdure.agent")
 
 
@@ -40,8 +41,7 @@ class ValidatorFailed(Exception):
     """An output validator came to no verdict."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutputContext:
+class OutputContext(msgspec.Struct, frozen=True, kw_only=True):
     """What an output validator is told besides the output, if it takes a second parameter."""
 
     session_id: str
@@ -60,7 +60,7 @@ class Output:
 
     def __init__(self, agent: str, wanted: Any) -> None:
         self.type = None if wanted in (None, str) else wanted
-        self.name = _NO_NAME.sub("_", getattr(wanted, "__name__", "") or "output").strip("_")[:64] or "output"
+        self.name = re.sub(_NO_NAME, "_", getattr(wanted, "__name__", "") or "output").strip("_")[:64] or "output"
         self.schema: dict[str, Any] | None = None
         self._wrapped = False
         self._adapter: TypeAdapter[Any] | None = None
@@ -83,7 +83,7 @@ class Output:
         """The output that an answer is. Raises `OutputMisfit`."""
         if self._adapter is None:
             return text
-        fenced = _FENCED.fullmatch(text.strip())
+        fenced = re.fullmatch(_FENCED, text.strip())
         try:
             data = canonical.decode((fenced[1] if fenced else text).encode())
         except Exception:

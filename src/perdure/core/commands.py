@@ -286,10 +286,11 @@ _COMMANDS: tuple[type[Command], ...] = (
     RunCommand,
     CallTool,
 )
-_decoders: dict[str, msgspec.json.Decoder[Command]] = {command.kind: msgspec.json.Decoder(command) for command in _COMMANDS}
+_BY_KIND: dict[str, type[Command]] = {command.kind: command for command in _COMMANDS}
+_decoders: dict[str, msgspec.json.Decoder[Command]] = {}
 
 
-KINDS = frozenset(_decoders)
+KINDS = frozenset(_BY_KIND)
 """What a command can be."""
 
 
@@ -342,10 +343,14 @@ def checked(command: Command) -> tuple[Command, bytes]:
 
 def decode(kind: str, body: bytes, *, submission: str, at: int, actor: str) -> Command:
     """A command from its stored form. Raises `FormatUnknown` for a kind that this version doesn't have."""
-    decoder = _decoders.get(kind)
-    if decoder is None:
-        raise FormatUnknown(f"the inbox holds a submission of the unknown kind {kind!r}", hint="a newer perdure wrote it; upgrade this one")
-    command = decoder.decode(body)
+    command = (_decoders.get(kind) or _decoder(kind)).decode(body)
     for name, value in (("submission", submission), ("at", at), ("actor", actor)):
         msgspec.structs.force_setattr(command, name, value)
     return command
+
+
+def _decoder(kind: str) -> msgspec.json.Decoder[Command]:
+    """Made when the first command of its kind is read."""
+    if kind not in _BY_KIND:
+        raise FormatUnknown(f"the inbox holds a submission of the unknown kind {kind!r}", hint="a newer perdure wrote it; upgrade this one")
+    return _decoders.setdefault(kind, msgspec.json.Decoder(_BY_KIND[kind]))

@@ -30,7 +30,7 @@ from .scope import Scope
 
 __all__ = ["AskedRequest", "AskedRequests"]
 
-STEP = re.compile(r"(t[1-9][0-9]*\.[0-9]+(?:\.[0-9]+)?)(?:#([1-9][0-9]*))?")
+STEP = r"(t[1-9][0-9]*\.[0-9]+(?:\.[0-9]+)?)(?:#([1-9][0-9]*))?"
 
 
 class AskedRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class AskedRequests(Scope):
 
         Reads only. Raises `UsageError` where no model was asked there, and `StoreCorrupt` for content that is missing.
         """
-        found = STEP.fullmatch(step) if isinstance(step, str) else None
+        found = re.fullmatch(STEP, step) if isinstance(step, str) else None
         if found is None:
             raise UsageError(f"{step!r:.60} names no step", hint="t14.0, or an operation such as t14.0.2")
         head = await self._head(session_id)

@@ -17,7 +17,7 @@ __all__ = ["Foreigner", "read"]
 
 Foreigner: TypeAlias = Literal["openai", "anthropic"]
 
-DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,")
+DATA = r"data:([\w.+-]+/[\w.+-]+);base64,"
 
 
 class Read(NamedTuple):
@@ -154,7 +154,7 @@ class _Reader:
         return ToolCallResponse(id=identity, name=self._names[identity], response=response, is_error=is_error)
 
     def _image(self, url: Any) -> Part:
-        found = DATA.match(_text(url))
+        found = re.match(DATA, _text(url))
         return Uri(uri=url) if found is None else self._bytes(found.group(1), url[found.end() :])
 
     def _bytes(self, media_type: Any, data: Any) -> Part:

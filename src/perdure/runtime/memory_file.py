@@ -18,9 +18,9 @@ NAME_LIMIT = 100
 """The longest readable part of a directory's name."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_PLAIN = re.compile(rf"[A-Za-z0-9](?:[A-Za-z0-9._-]{{0,{NAME_LIMIT - 2}}}[A-Za-z0-9])?")
-_MARKED = re.compile(r".*-[0-9a-f]{16}")
-_TEMPORARY = re.compile(r"\.session_memory-[0-9a-f]{16}\.tmp")
+_PLAIN = rf"[A-Za-z0-9](?:[A-Za-z0-9._-]{{0,{NAME_LIMIT - 2}}}[A-Za-z0-9])?"
+_MARKED = r".*-[0-9a-f]{16}"
+_TEMPORARY = r"\.session_memory-[0-9a-f]{16}\.tmp"
 
 
 def scope_of(session_id: str) -> str:
@@ -29,7 +29,7 @@ def scope_of(session_id: str) -> str:
     An id of ASCII letters, digits, and ``.``, ``_`` and ``-`` between them is its own name. Of another one each other character becomes
     ``_``, and a digest of the id follows, so that ``a/b`` and ``a_b`` don't meet.
     """
-    if _PLAIN.fullmatch(session_id) and not _MARKED.fullmatch(session_id):
+    if re.fullmatch(_PLAIN, session_id) and not re.fullmatch(_MARKED, session_id):
         return session_id
     readable = re.sub(r"[^A-Za-z0-9._-]", "_", session_id)[:NAME_LIMIT].strip("._-")
     return f"{readable or 'session'}-{hashlib.sha256(session_id.encode()).hexdigest()[:16]}"
@@ -80,7 +80,7 @@ def _holds(directory: int, data: bytes) -> bool:
 
 def _replace(directory: int, data: bytes) -> None:
     for name in os.listdir(directory):
-        if _TEMPORARY.fullmatch(name):
+        if re.fullmatch(_TEMPORARY, name):
             # Whoever wrote it died, or was taken the session away from: what it wrote is not wanted any more.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=directory)

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
+import msgspec
+
 from ..core.errors import InvalidAgent
 from ..core.messages import Source
 from ..core.records import EffectClass
@@ -21,13 +23,11 @@ Default: TypeAlias = Literal["approve", "deny", "abort"]
 _log = logging.getLogger("perdure.tools")
 
 
-@dataclass(frozen=True)
-class Allow:
+class Allow(msgspec.Struct, frozen=True):
     """The call may run."""
 
 
-@dataclass(frozen=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """A person has to say. Unanswered after ``deadline_seconds`` (None leaves it to the agent), the request closes with ``default``."""
 
     reason: str = ""
@@ -42,11 +42,10 @@ class Ask:
         if self.default not in get_args(Default):
             raise ValueError(f"default must be one of {', '.join(get_args(Default))}")
         # The very object that the word is in this program: msgspec omits a default only then, and stored bytes must not depend on it.
-        object.__setattr__(self, "default", next(known for known in get_args(Default) if known == self.default))
+        msgspec.structs.force_setattr(self, "default", next(known for known in get_args(Default) if known == self.default))
 
 
-@dataclass(frozen=True)
-class Deny:
+class Deny(msgspec.Struct, frozen=True):
     """The call may not run; the model reads the reason."""
 
     reason: str = ""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from ..core import canonical
 from ..core.errors import InvalidMedia
@@ -14,8 +15,7 @@ from .schema import plain, unkept
 __all__ = ["WithMedia", "kept", "parted"]
 
 
-@dataclass(frozen=True)
-class WithMedia:
+class WithMedia(msgspec.Struct, frozen=True):
     """Plain JSON data in which words stand for each of the ``media``, in their order."""
 
     response: Any

@@ -45,10 +45,9 @@ _RESULT_VALUES = 4 * 1024 * 1024
 _EXACT = frozenset({str, int, bool, type(None)})
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
-_SECTION = re.compile(
-    r"(args|arguments|parameters|returns?|yields?|raises|examples?|notes?|attributes|warns|warnings|see also|todo):", re.IGNORECASE
-)
-_PARAMETER = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
+# Compiled when they are first used, as those of the other modules that every program imports.
+_SECTION = r"(?i:args|arguments|parameters|returns?|yields?|raises|examples?|notes?|attributes|warns|warnings|see also|todo):"
+_PARAMETER = r"\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)"
 
 
 class ArgumentsInvalid(Exception):
@@ -370,7 +369,7 @@ def _docstring(text: str) -> tuple[str, dict[str, str]]:
     lines = text.splitlines()
     first: list[str] = []
     for line in lines:
-        if not line.strip() or _SECTION.fullmatch(line.strip()):
+        if not line.strip() or re.fullmatch(_SECTION, line.strip()):
             break
         first.append(line.strip())
     documented: dict[str, list[str]] = {}
@@ -387,7 +386,7 @@ def _docstring(text: str) -> tuple[str, dict[str, str]]:
         if not inside:
             continue
         indent = indent or depth
-        found = _PARAMETER.fullmatch(words) if depth <= indent else None
+        found = re.fullmatch(_PARAMETER, words) if depth <= indent else None
         if found:
             current = found[1]
             documented[current] = [found[2]] if found[2] else []

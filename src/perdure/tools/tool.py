@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypeVar, get_args, overload
 
+import msgspec
+
 from ..core import canonical
 from ..core.effects import effect_key, unique_key
 from ..core.errors import InvalidTool, NotCanonical
@@ -72,25 +74,21 @@ class ToolCancelled(ToolFault):
     """A tool ended because `Running.cancel` asked it to."""
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """A ``reconcile`` says: the call took effect, and this is its result."""
 
     result: Any = None
 
 
-@dataclass(frozen=True)
-class NotDone:
+class NotDone(msgspec.Struct, frozen=True):
     """A ``reconcile`` says: the call never took effect and never will; it may be tried again."""
 
 
-@dataclass(frozen=True)
-class Unknown:
+class Unknown(msgspec.Struct, frozen=True):
     """A ``reconcile`` says: nobody can tell."""
 
 
-@dataclass(frozen=True, eq=False)
-class BoundCall:
+class BoundCall(msgspec.Struct, frozen=True, eq=False):
     """Arguments that fit a tool: ``arguments`` as the model gave them, ``kwargs`` as the function gets them.
 
     A function may change what it is given, so a second attempt takes a new one.
