@@ -312,27 +312,29 @@ SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder,
 FROM sessions WHERE no > :after ORDER BY no LIMIT :limit;
 
 -- name: sessions_updated
--- The numbers of a page of the list, newest change first.
+-- The numbers of a page of the list, newest change first. What leaves most rows out comes first, and functions in Python see what is left.
 SELECT no FROM sessions
 WHERE (updated, no) < (:updated, :no) AND updated >= :since AND updated < :until
+    AND (:words IS NULL OR ((title LIKE :like ESCAPE '\' OR length(title) <> length(CAST(title AS BLOB)))
+        AND holds_words(CAST(title AS BLOB), :words)))
+    AND (:labels IS NULL OR (instr(labels, :label) AND holds_labels(CAST(labels AS BLOB), :labels)))
     AND (:owner IS NULL OR owner = :owner)
     AND (:agent IS NULL OR agent = :agent)
     AND (:children OR parent_kind IS NOT 'child')
     AND iif(:statuses IS NULL, status <> 'deleted' AND (:archived OR status <> 'archived'), status IN (SELECT value FROM json_each(:statuses)))
-    AND (:words IS NULL OR holds_words(CAST(title AS BLOB), :words))
-    AND (:labels IS NULL OR holds_labels(CAST(labels AS BLOB), :labels))
 ORDER BY updated DESC, no DESC LIMIT :limit;
 
 -- name: sessions_created
 -- The numbers of a page of the list, the latest made first.
 SELECT no FROM sessions
 WHERE no < :no AND +updated >= :since AND +updated < :until
+    AND (:words IS NULL OR ((title LIKE :like ESCAPE '\' OR length(title) <> length(CAST(title AS BLOB)))
+        AND holds_words(CAST(title AS BLOB), :words)))
+    AND (:labels IS NULL OR (instr(labels, :label) AND holds_labels(CAST(labels AS BLOB), :labels)))
     AND (:owner IS NULL OR owner = :owner)
     AND (:agent IS NULL OR agent = :agent)
     AND (:children OR parent_kind IS NOT 'child')
     AND iif(:statuses IS NULL, status <> 'deleted' AND (:archived OR status <> 'archived'), status IN (SELECT value FROM json_each(:statuses)))
-    AND (:words IS NULL OR holds_words(CAST(title AS BLOB), :words))
-    AND (:labels IS NULL OR holds_labels(CAST(labels AS BLOB), :labels))
 ORDER BY no DESC LIMIT :limit;
 
 -- name: session_by_no

@@ -174,7 +174,9 @@ class Reader:
             "children": query.children,
             "statuses": rows.names(query.status) if query.status else None,
             "words": rows.names([word.casefold() for word in query.words]) if query.words else None,
+            "like": rows.likely(query.words) if query.words else None,
             "labels": rows.labels(query.labels) if query.labels else None,
+            "label": rows.fragment(query.labels) if query.labels else None,
             "limit": max(0, query.limit),
         }
         if query.order == "created":

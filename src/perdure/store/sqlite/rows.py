@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -11,7 +12,24 @@ from ...core.records import Amounts, Limits, Pool
 from ..base import InboxRow, SessionRow, UniqueRow
 from ..pools import Share
 
-__all__ = ["broken", "holds_labels", "holds_words", "inbox", "labels", "listed", "names", "pool", "session", "share", "unique"]
+__all__ = [
+    "broken",
+    "fragment",
+    "holds_labels",
+    "holds_words",
+    "inbox",
+    "labels",
+    "likely",
+    "listed",
+    "names",
+    "pool",
+    "session",
+    "share",
+    "unique",
+]
+
+LIKE_LENGTH = 100
+"""How much of a word SQLite looks for (characters)."""
 
 _labels = msgspec.json.Decoder(dict[str, str])
 _names = msgspec.json.Decoder(list[str])
@@ -129,6 +147,17 @@ def holds_words(*given: Any) -> bool:
     title, words = given
     folded = title.decode(errors="replace").casefold() if isinstance(title, bytes) else ""
     return all(word in folded for word in _names.decode(words))
+
+
+def likely(words: Iterable[str]) -> str:
+    """The pattern of the longest word's beginning: no ASCII title without it holds them all. Of the others only `holds_words` can tell."""
+    word = max((word.casefold() for word in words), key=len)[:LIKE_LENGTH]
+    return "%" + word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+
+
+def fragment(wanted: dict[str, str]) -> str:
+    """What is written in all labels, as `labels` writes them, that hold the longest of the wanted ones."""
+    return max((labels({label: value})[1:-1] for label, value in wanted.items()), key=len)
 
 
 def holds_labels(*given: Any) -> bool:

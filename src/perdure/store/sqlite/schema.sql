@@ -40,8 +40,8 @@ CREATE TABLE sessions (
     checkpoint BLOB NOT NULL
 );
 
--- One index serves every list: its order is the list's, and its other columns filter before a row is read.
-CREATE INDEX sessions_listed ON sessions (updated, owner, status, agent, parent_kind);
+-- One index serves every list: its order is the list's, and its other columns filter before a row, with its checkpoint, is read.
+CREATE INDEX sessions_listed ON sessions (updated, owner, status, agent, parent_kind, title, labels);
 CREATE INDEX sessions_due ON sessions (wake_at) WHERE holder IS NULL AND wake_at IS NOT NULL;
 CREATE INDEX sessions_held ON sessions (holder) WHERE holder IS NOT NULL;
 CREATE INDEX sessions_tree ON sessions (root);
