@@ -88,7 +88,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     def answers(self) -> int:
         """How many answers came before it, shown or not: the position in a conversation, whichever process asks. It takes as long as those
         that are shown are many."""
-        return self.before + sum(message.role == "assistant" for message in self.messages)
+        return self.before + [message.role for message in self.messages].count("assistant")
 
 
 class TextDelta(msgspec.Struct, frozen=True, kw_only=True):

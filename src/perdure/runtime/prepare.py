@@ -338,6 +338,8 @@ class Preparation:
         """Let models see the notes that were written last."""
         shown = prepared.shown
         assert shown is not None
+        # What was asked for the notes holds the whole conversation, and nobody asks it again.
+        self.asked = {}
         checkpoint, turn = batch.checkpoint, batch.draft.turn
         now = self._context.shown
         index = bisect_left(now.places, prepared.upto)

@@ -653,6 +653,7 @@ class Turns:
         """Let models see notes. Where the agent's own code has a say in the request that uses them, only once it has said it."""
         if batch.draft.turn.compacts or not self._hooks.has("before_model", "model_request"):
             self.preparation.accept(batch, prepared)
+            self._work.requests = self.preparation.asked
             return True
         return await self._prepare_step(batch, fence, prepared)
 

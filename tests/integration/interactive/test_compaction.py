@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -632,6 +633,19 @@ async def test_a_session_can_be_compacted_by_hand_once_for_every_submission(plac
         assert [problem async for problem in verify(process.store, "s")] == []
     assert texts(talker.written[0])[:4] == ["one", "short", "two", "short"]
     assert texts(talker.answered[-1])[1:] == ["three"]
+
+
+async def test_nothing_keeps_a_whole_conversation_that_was_summarised_once_its_notes_stand(place: Place) -> None:
+    model = FunctionModel(lambda request: saved("NOTES") if request.purpose == "notes" else Reply("short"))
+    agent = Agent("helper", model=model)
+    async with place.process() as process, process.session("let go", agent) as handle:
+        await talk(process, agent, "one", "two", session="let go")
+        await process.sessions.compact("let go", submission="c-1")
+        await until(handle, PrefixChanged)
+        await talk(process, agent, "three", session="let go")
+        gc.collect()
+        held = [item for item in gc.get_objects() if type(item) is ModelRequest and item.session_id == "let go"]
+        assert [item for item in held if item.purpose == "notes"] == []
 
 
 async def test_a_compaction_by_hand_that_has_nothing_to_summarise_says_so(place: Place) -> None:
