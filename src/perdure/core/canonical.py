@@ -10,7 +10,7 @@ import msgspec
 
 from .errors import NotCanonical
 
-__all__ = ["MAX_DEPTH", "MAX_INTEGER", "as_text", "check", "decode", "digest", "encode", "short_digest"]
+__all__ = ["MAX_DEPTH", "MAX_INTEGER", "as_text", "check", "decode", "digest", "encode", "length", "short_digest"]
 
 MAX_INTEGER = 2**53
 """The largest integer that every JSON reader keeps exactly."""
@@ -19,11 +19,17 @@ MAX_DEPTH = 128
 """How deep values may be nested, so that whoever reads them back can."""
 
 _encoder = msgspec.json.Encoder(order="sorted")
+_unsorted = msgspec.json.Encoder()
 
 
 def encode(value: Any) -> bytes:
     """The canonical bytes of a record whose free-form values have passed `check`."""
     return _encoder.encode(value)
+
+
+def length(value: Any) -> int:
+    """How many bytes `encode` makes of a record: the order of its fields makes no difference."""
+    return len(_unsorted.encode(value))
 
 
 def decode(data: bytes) -> Any:

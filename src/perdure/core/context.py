@@ -34,10 +34,15 @@ def cut(text: str) -> str:
 
 def notes_in(parts: Sequence[Part]) -> str:
     """The notes that a writer saved; empty if it did anything but save one text of at most `NOTES_LIMIT` bytes."""
-    calls = [part for part in parts if isinstance(part, ToolCall) or (isinstance(part, StoredPart) and part.call)]
-    if len(calls) != 1 or not isinstance(calls[0], ToolCall) or calls[0].name != NOTES_TOOL:
+    saved = None
+    for part in parts:
+        if type(part) is ToolCall or (type(part) is StoredPart and part.call):
+            if saved is not None or type(part) is not ToolCall or part.name != NOTES_TOOL:
+                return ""
+            saved = part
+    if saved is None:
         return ""
-    arguments = calls[0].arguments
+    arguments = saved.arguments
     notes = arguments.get("notes") if isinstance(arguments, dict) else None
     if not isinstance(notes, str) or not notes.strip() or len(notes.encode()) > NOTES_LIMIT:
         return ""

@@ -776,7 +776,7 @@ def encode(entry: Entry) -> bytes:
     return canonical.encode(msgspec.structs.replace(entry, seq=0, number=0, at=0))
 
 
-def decode(kind: str, body: bytes, *, seq: int, number: int, at: int) -> Entry:
+def decode(kind: str, body: bytes, seq: int, number: int, at: int) -> Entry:
     """An entry from its stored form.
 
     Raises `FormatUnknown` for a kind that this version doesn't have and `msgspec.ValidationError` for a body that doesn't fit its kind.

@@ -248,13 +248,10 @@ def set_aside(part: Part, limit: int = INLINE_LIMIT) -> tuple[Part, bytes | None
 
 def media_of(part: Part) -> tuple[Blob, ...]:
     """The content in the blob store that a part refers to."""
-    match part:
-        case Blob():
-            return (part,)
-        case ToolCallResponse() | StoredPart():
-            return part.media
-        case _:
-            return ()
+    # By the exact types: every part of a conversation comes by here, and nearly none is a `Blob`.
+    if type(part) is ToolCallResponse or type(part) is StoredPart:
+        return part.media
+    return (part,) if type(part) is Blob else ()
 
 
 def described(blob: Blob) -> str:
@@ -280,6 +277,9 @@ def redacted_part(part: Part) -> RedactedPart:
 
 def spoken(parts: Iterable[Part]) -> tuple[Part, ...]:
     """Parts as models see them: where something was redacted, words that say so, in calls and responses that belong together."""
+    parts = tuple(parts)
+    if RedactedPart not in map(type, parts):
+        return parts
     said: list[Part] = []
     for part in parts:
         match part:

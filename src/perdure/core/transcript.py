@@ -117,9 +117,11 @@ class Transcript(NamedTuple):
         stride = _stride(len(self.layout))
         marks: list[tuple[int, str]] = []
         count = start + len(added)
+        sha256 = hashlib.sha256
         for digest in behind:
-            revision, count = chained(revision, digest), count + 1
-            if count % stride == 0:
+            # `chained`, written out: there may be ten thousand.
+            revision, count = sha256((revision + digest).encode()).hexdigest(), count + 1
+            if not count % stride:
                 marks.append((count, revision))
         layout = self.layout.splice(start, stop, Layout([Piece("", number + 1, number + 1 + len(added))]))
         chain = self.chain.cut(start).then(start, start + len(added)).marked(marks)

@@ -42,6 +42,7 @@ class Estimate:
     def __init__(self, count: Callable[[str], int] | None = None, ratio: float = BYTES_PER_TOKEN) -> None:
         self._count = count
         self._ratio = 1.0 if count is not None else ratio
+        self._wrapping = self.units(WRAPPING_TOKENS)
 
     def tokens(self, units: int) -> int:
         """The tokens that so many units make, rounded up."""
@@ -53,7 +54,18 @@ class Estimate:
 
     def message(self, message: Message, group: str | None) -> int:
         """What a message takes. A provider's private parts count for routes of their ``group`` only."""
-        return self.units(WRAPPING_TOKENS) + sum([self._part(part, group) for part in message.parts])
+        return self.extend([0], (message,), group)[1]
+
+    def extend(self, sums: list[int], messages: Iterable[Message], group: str | None, private_from: int = -1) -> list[int]:
+        """Add to running sums what further messages take; private parts count from the position ``private_from`` on."""
+        total, part_of, wrapping = sums[-1], self._part, self._wrapping
+        for message in messages:
+            whose = group if message.position >= private_from else None
+            total += wrapping
+            for part in message.parts:
+                total += part_of(part, whose)
+            sums.append(total)
+        return sums
 
     def around(self, instructions: str, tools: Iterable[ToolSpec]) -> int:
         """What stands around the messages: instructions, and what the model is told of its tools."""
@@ -61,13 +73,15 @@ class Estimate:
         return self._text(instructions) + sum(told)
 
     def _part(self, part: Part, group: str | None) -> int:
+        # The three kinds that nearly all are of come first, by their exact types: ten thousand may have to be measured at once.
+        if type(part) is Text:
+            return self._text(part.content) + self._wrapping
+        if type(part) is ToolCallResponse:
+            response = part.response
+            return (self._text(response) if isinstance(response, str) else self._data(response)) + self._wrapping
+        if type(part) is ToolCall:
+            return self._text(part.name) + self._data(part.arguments) + self._wrapping
         match part:
-            case Text(content=content):
-                size = self._text(content)
-            case ToolCallResponse(response=response):
-                size = self._text(response) if isinstance(response, str) else self._data(response)
-            case ToolCall(name=name, arguments=arguments):
-                size = self._text(name) + self._data(arguments)
             case Private(group=owner, data=data):
                 return self._data(data) if owner == group else 0
             case Reasoning():
@@ -79,11 +93,10 @@ class Estimate:
                 size = self.units(IMAGE_TOKENS)
             case _:
                 size = 0
-        return size + self.units(WRAPPING_TOKENS)
+        return size + self._wrapping
 
     def _data(self, value: Any) -> int:
-        data = canonical.encode(value)
-        return len(data) if self._count is None else self._count(data.decode())
+        return canonical.length(value) if self._count is None else self._count(canonical.encode(value).decode())
 
     def _text(self, text: str) -> int:
         if self._count is not None:

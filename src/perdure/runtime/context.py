@@ -17,15 +17,13 @@ from ..core.journal import Sealed, open_entry
 from ..core.messages import Message, Part, Private, StoredPart, Text, ToolCall, ToolCallResponse, decode_part, media_of, shown, spoken
 from ..models.estimate import Estimate
 from ..store.base import Store
+from ..store.scanning import AT_ONCE
 from .shown import behind_notes, excerpt, handle, is_since, notes_message, told_call
 
-__all__ = ["CONTEXT_KINDS", "Context", "Fetch", "Prefix", "Shown", "note_message", "resolve_parts", "stored_content"]
+__all__ = ["CONTEXT_KINDS", "Context", "Fetch", "Prefix", "Shown", "Taken", "note_message", "resolve_parts", "stored_content"]
 
 CONTEXT_KINDS = ("message", "note_added", "notes_withdrawn", "operation_ended", "effect_settled", "tool_called")
 """The entries that messages are made of."""
-
-AT_ONCE = 200
-"""How many stored entries are read without leaving the event loop: a few milliseconds."""
 
 Fetch = Callable[[str], Awaitable[bytes]]
 
@@ -80,6 +78,14 @@ class Shown(NamedTuple):
     before: int
 
 
+class Taken(NamedTuple):
+    """How many rows there were, the seq of the last, and those from which on content has to be fetched."""
+
+    rows: int
+    last: int
+    rest: list[Sealed]
+
+
 class _Mark(NamedTuple):
     """What was committed."""
 
@@ -112,9 +118,7 @@ class _Sizes:
     def of(self, messages: list[Message], estimate: Estimate, group: str | None, private_from: int) -> list[int]:
         """The sums of all there are. It costs what is new."""
         sums = self.known(messages, estimate, group, private_from)
-        for index in range(len(sums) - 1, len(messages)):
-            message = messages[index]
-            sums.append(sums[-1] + estimate.message(message, group if message.position >= private_from else None))
+        estimate.extend(sums, messages[len(sums) - 1 :], group, private_from)
         return sums
 
     def cut(self, messages: list[Message], length: int) -> None:
@@ -144,7 +148,7 @@ class Context:
         self._written: dict[int, str] = {}
         self._notes: list[tuple[Message, int]] = []
         self._inserted: list[int] = []
-        self._foreign: set[str] = set()
+        self._private: set[str] = set()
         self._count = 0
         self.has_media = False
         """Whether any message that was read holds media."""
@@ -193,6 +197,28 @@ class Context:
             contents = await self._contents(set_aside)
             await asyncio.to_thread(self._take, entries, contents, session) if many else self._take(entries, contents, session)
 
+    def take(self, rows: Iterable[Sealed], tail: int) -> Taken:
+        """`read` for rows of the session's own as they come from the store, without a thread of its own and without waiting.
+
+        Messages with numbers up to ``tail`` are left out. What follows the first row whose content has to be fetched is only kept.
+        """
+        count, last, rest = 0, 0, list[Sealed]()
+        for row in rows:
+            count += 1
+            last = row.seq
+            if tail and row.number <= tail and row.kind == MessageAdded.kind:
+                continue
+            if rest or row.body is None:
+                rest.append(row)
+                continue
+            entry = open_entry(row)
+            parts = getattr(entry, "parts", ())
+            if parts and StoredPart in map(type, parts):
+                rest.append(row)
+            else:
+                self._take_one(entry, {}, "")
+        return Taken(count, last, rest)
+
     def _open(self, rows: Sequence[Sealed], session: str) -> tuple[list[Entry], set[str]]:
         """Open rows, and take them if they are whole: what was set aside has to be fetched before."""
         entries = [open_entry(row) for row in rows]
@@ -206,32 +232,45 @@ class Context:
 
     def _take(self, entries: Sequence[Entry], contents: dict[str, bytes], session: str = "") -> None:
         for entry in entries:
-            match entry:
-                case OperationEnded() | EffectSettled():
-                    self._receipts[entry.seq] = _whole(entry.parts, contents)
-                    self._waiting = entry.seq
-                    if self._for_models and (notes := notes_in(entry.parts)):
-                        # They may be accepted much later; only the latest ones ever are.
-                        self._written = {**dict(list(self._written.items())[-1:]), entry.seq: notes}
-                    if entry.archived and self._for_models:
-                        self._archived.add(entry.seq)
-                    else:
-                        # One of a session that this was forked from may have had the same seq.
-                        self._archived.discard(entry.seq)
-                case MessageAdded():
-                    self._waiting = 0
-                    message = self._message(entry, contents, session)
-                    self._append(shown(message) if self._for_models else message)
-                case ToolCalled():
-                    [self._called] = _whole(entry.parts, contents)
-                case NoteAdded(receipt=receipt) if receipt:
-                    self._tell_call(entry, contents, session)
-                case NotesWithdrawn():
-                    self._withdraw(frozenset(entry.notes), session)
-                case NoteAdded():
-                    self._note(_as_message(entry, entry.text, session), self._count, before=bool(entry.extension))
-                case PrefixChanged(reason="compaction") if self._for_models:
-                    self._compact(entry)
+            self._take_one(entry, contents, session)
+
+    def _take_one(self, entry: Entry, contents: dict[str, bytes], session: str) -> None:
+        # The two kinds that nearly all are of come first, by their exact types: a pattern that fails costs more than what is done.
+        if type(entry) is OperationEnded or type(entry) is EffectSettled:
+            self._receive(entry, contents)
+            return
+        if type(entry) is MessageAdded:
+            self._waiting = 0
+            message = self._message(entry, contents, session)
+            self._append(shown(message) if self._for_models else message)
+            return
+        match entry:
+            case ToolCalled():
+                [self._called] = _whole(entry.parts, contents)
+            case NoteAdded(receipt=receipt) if receipt:
+                self._tell_call(entry, contents, session)
+            case NotesWithdrawn():
+                self._withdraw(frozenset(entry.notes), session)
+            case NoteAdded():
+                self._note(_as_message(entry, entry.text, session), self._count, before=bool(entry.extension))
+            case PrefixChanged(reason="compaction") if self._for_models:
+                self._compact(entry)
+
+    def _receive(self, entry: OperationEnded | EffectSettled, contents: dict[str, bytes]) -> None:
+        """Keep a receipt's parts for the message that refers to it."""
+        seq, parts = entry.seq, entry.parts
+        self._receipts[seq] = _whole(parts, contents) if contents else parts
+        self._waiting = seq
+        if not self._for_models:
+            return
+        if notes := notes_in(parts):
+            # They may be accepted much later; only the latest ones ever are.
+            self._written = {**dict(list(self._written.items())[-1:]), seq: notes}
+        if entry.archived:
+            self._archived.add(entry.seq)
+        elif self._archived:
+            # One of a session that this was forked from may have had the same seq.
+            self._archived.discard(entry.seq)
 
     def accept(self) -> None:
         """What was added is committed."""
@@ -307,7 +346,7 @@ class Context:
         """
         messages = self._messages if shown is None else shown.messages
         stop = len(messages) if stop is None else stop
-        if self._foreign <= {group} and not private_from:
+        if not self._private or (self._private <= {group} and not private_from):
             return Prefix(messages, stop)
         return [_without_private(message, group if message.position >= private_from else None) for message in islice(messages, stop)]
 
@@ -327,7 +366,7 @@ class Context:
         messages = behind_notes(self._messages, notes_message(notes), index, began)
         kept = len(messages) - (len(self._messages) - index) - 1
         places = [-1, *(message.position for message in messages[1 : kept + 1]), *self._places[index:]]
-        gone = sum(message.role == "assistant" for message in self._messages[:index])
+        gone = [message.role for message in self._messages[:index]].count("assistant")
         return Shown(messages, places, self.before + gone)
 
     def _compact(self, change: PrefixChanged) -> None:
@@ -356,11 +395,12 @@ class Context:
         self._count += 1
         self._last = message.position
         for part in message.parts:
-            if isinstance(part, Private):
-                self._foreign.add(part.group)
+            if type(part) is Private:
+                self._private.add(part.group)
             elif media_of(part):
                 self.has_media = True
-        self._place_notes()
+        if self._notes:
+            self._place_notes()
 
     def _note(self, note: Message, place: int, *, before: bool) -> None:
         """A note comes last, but never between a call and its response; ``before``: it stands before the open calls, not after them."""
@@ -441,7 +481,7 @@ def _as_message(entry: NoteAdded, text: str, session: str) -> Message:
 
 def _set_aside(entries: Iterable[Entry]) -> set[str]:
     """The digests of what doesn't stand in the entries themselves."""
-    return {part.digest for entry in entries for part in getattr(entry, "parts", ()) if isinstance(part, StoredPart)}
+    return {part.digest for entry in entries for part in getattr(entry, "parts", ()) if type(part) is StoredPart}
 
 
 def _whole(parts: tuple[Part, ...], contents: dict[str, bytes]) -> tuple[Part, ...]:

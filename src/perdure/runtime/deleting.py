@@ -96,7 +96,7 @@ async def needed_by_forks(store: Store, row: SessionRow, forks: Mapping[str, Seq
             return Needed(row.version)
         for piece in forked.pieces:
             if piece.session == row.session_id:
-                keep = max(keep, await store.seek(row.no, piece.stop - 1) or row.version)
+                keep = max(keep, (await store.seek(row.no, [piece.stop - 1]))[0] or row.version)
         # A branch of a turn that ran has all that the turn did since then in its past.
         until = max(until, row.version if forked.running else forked.version)
     if not mine:

@@ -18,7 +18,7 @@ __all__ = ["find_message", "read_archived"]
 
 async def find_message(store: Store, no: int, number: int) -> MessageAdded | None:
     """A session's message by its number."""
-    seq = await store.seek(no, number)
+    [seq] = await store.seek(no, [number])
     entry = None if not number or seq is None else await read_entry(store, no, seq)
     return entry if isinstance(entry, MessageAdded) and entry.number == number else None
 

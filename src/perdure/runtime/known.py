@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,9 +11,9 @@ import msgspec
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Checkpoint, Compacted
 from ..core.commands import Compact, PostMessage, Resume
-from ..core.entries import TERMINALS, Entry, MessageAdded, PrefixChanged, Redacted, Rewritten, TurnEnded
+from ..core.entries import TERMINALS, Entry, PrefixChanged, Redacted, Rewritten, TurnEnded
 from ..core.errors import StoreCorrupt
-from ..core.journal import Sealed, open_entry
+from ..core.journal import open_entry
 from ..core.phase import phase
 from ..core.records import Amounts, Pool
 from ..core.transcript import Transcript
@@ -24,7 +24,7 @@ from .control import decode_row, is_control
 from .excerpts import read_archived
 from .ledger import Ledger
 from .lineage import Lineage
-from .messages import PAGE, Messages, read_entries
+from .messages import PAGE, Messages, read_entries, with_left
 
 __all__ = ["Known", "is_due"]
 
@@ -181,11 +181,11 @@ class Known:
             self._others |= messages.others
             self._read_to = place.base
         else:
-            no = messages.no
-            self._read_to = max(place.base, await self.store.seek(no, place.tail + change.upto - place.count) or 0)
+            [read_to] = await self.store.seek(messages.no, [place.tail + change.upto - place.count])
+            self._read_to = max(place.base, read_to or 0)
 
     async def _read_up_to(self, no: int, version: int) -> None:
-        """Page by page; the next is fetched while one is opened."""
+        """Page by page, each row taken as it is read: read first and opened then, it would be out of the processor's caches."""
         place = self.checkpoint.transcript
         after = self._read_to
         if place.base > after:
@@ -195,21 +195,15 @@ class Known:
             self._others |= messages.others
             after = place.base
 
-        def fetch(after: int) -> asyncio.Task[list[Sealed]]:
-            return asyncio.create_task(read_entries(self.store, no, after=after, before=version + 1, kinds=CONTEXT_KINDS, limit=PAGE))
-
-        def appended(rows: list[Sealed]) -> list[Sealed]:
-            # What was written in place of others stands where the layout says.
-            return [row for row in rows if row.kind != MessageAdded.kind or row.number > place.tail]
-
-        coming = fetch(after)
-        try:
-            while len(rows := await coming) == PAGE:
-                coming = fetch(rows[-1].seq)
-                await self.context.read(appended(rows))
-            await self.context.read(appended(rows))
-        finally:
-            coming.cancel()
+        # What was written in place of others stands where the layout says.
+        take = partial(self.context.take, tail=place.tail)
+        while True:
+            taken = await self.store.scan(no, take, [(after, version + 1)], kinds=CONTEXT_KINDS, limit=PAGE)
+            if taken.rest:
+                await self.context.read(await with_left(self.store, no, taken.rest))
+            if taken.rows < PAGE:
+                return
+            after = taken.last
 
     async def blob(self, digest: str) -> bytes:
         """Content that entries refer to, committed or about to be."""

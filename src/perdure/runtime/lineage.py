@@ -149,8 +149,8 @@ class Lineage:
         shown: list[tuple[int, int | None]] = []
         pieces = sorted((piece for piece in self._layout.pieces if piece.session == session), key=lambda piece: piece.start)
         # Pieces touch each other: most numbers are asked for twice.
-        wanted = {first, *(number for piece in pieces for number in (piece.start, piece.stop))}
-        seqs = {number: await self._store.seek(no, number) for number in sorted(wanted)}
+        wanted = sorted({first, *(number for piece in pieces for number in (piece.start, piece.stop))})
+        seqs = dict(zip(wanted, await self._store.seek(no, wanted), strict=True))
         for piece in pieces:
             low = seqs[piece.start]
             if low is not None:

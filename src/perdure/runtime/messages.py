@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from functools import partial
+from itertools import chain, groupby
+from operator import attrgetter
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,7 +22,9 @@ from ..store.base import SessionRow, Store
 from . import redacted
 from .context import CONTEXT_KINDS, resolve_parts, stored_content
 
-__all__ = ["PAGE", "Messages", "Outlined", "left_of", "read_entries", "read_entry"]
+_body = attrgetter("body")
+
+__all__ = ["PAGE", "Messages", "Outlined", "left_of", "read_entries", "read_entry", "with_left"]
 
 PAGE = 2_000
 """How many entries are read at once."""
@@ -27,8 +32,12 @@ PAGE = 2_000
 
 async def read_entries(store: Store, no: int, **wanted: object) -> list[Sealed]:
     """`Store.entries`, with what is left of the entries whose content was redacted in its place."""
-    rows = await store.entries(no, **wanted)  # type: ignore[arg-type]
-    if all(row.body is not None for row in rows):
+    return await with_left(store, no, await store.entries(no, **wanted))  # type: ignore[arg-type]
+
+
+async def with_left(store: Store, no: int, rows: list[Sealed]) -> list[Sealed]:
+    """Rows of a session, with what is left of those whose content was redacted."""
+    if None not in map(_body, rows):
         return rows
     left = await left_of(store, no)
     return [row if row.body is not None else msgspec.structs.replace(row, body=left.get(row.seq)) for row in rows]
@@ -92,14 +101,12 @@ class Messages:
             yield [entry for entry in map(open_entry, rows) if isinstance(entry, MessageAdded)]
 
     async def _rows(self, layout: Layout) -> AsyncIterator[list[Sealed]]:
-        for piece in layout.pieces:
-            no = await self.number(piece.session)
-            after, before = await self._seek(no, piece.start) - 1, await self._seek(no, piece.stop - 1) + 1
+        for piece, (no, after, before) in zip(layout.pieces, await self._places(layout), strict=True):
             found = 0
             while found < len(piece):
                 rows = await read_entries(self._store, no, after=after, before=before, kinds=(MessageAdded.kind,), limit=PAGE)
                 if not rows or rows[0].number != piece.start + found:
-                    raise StoreCorrupt(f"message {piece.start + found} is missing", hint="run `perdure verify`")
+                    raise _missing(piece.start + found)
                 found, after = found + len(rows), rows[-1].seq
                 yield rows
 
@@ -116,10 +123,16 @@ class Messages:
     async def outline(self, layout: Layout) -> list[Outlined]:
         """Of a layout's messages what an edit has to know of those that stay."""
         found: list[Outlined] = []
-        decode = _outlines.decode
-        # Written out, and nothing else of them is opened: there may be ten thousand.
-        async for rows in self._rows(layout):
-            found += [decode(row.body) for row in rows if row.body is not None]
+        placed = zip(layout.pieces, await self._places(layout), strict=True)
+        for no, run in groupby(placed, key=lambda item: item[1][0]):
+            pieces, places = zip(*run, strict=True)
+            taken = await self._store.scan(
+                no, partial(_outlined, pieces), [(after, before) for _, after, before in places], kinds=(MessageAdded.kind,)
+            )
+            if taken.redacted:
+                for index, row in zip(taken.redacted, await with_left(self._store, no, [*taken.redacted.values()]), strict=True):
+                    taken.found[index] = _outline(row)
+            found += taken.found
         return found
 
     async def read(self, layout: Layout, position: int) -> list[Message]:
@@ -145,21 +158,29 @@ class Messages:
         """
         for piece in layout.pieces:
             no = await self.number(piece.session)
-            after = await self._seek(no, piece.start - 1) if piece.start > 1 else 0
-            behind = await self._store.seek(no, piece.stop) if not piece.session else None
-            before = await self._seek(no, piece.stop - 1) + 1 if behind is None else behind
+            preceding, last, behind = await self._store.seek(no, [piece.start - 1, piece.stop - 1, piece.stop])
+            after = preceding if piece.start > 1 and preceding is not None else 0
+            if last is None:
+                raise _missing(piece.stop - 1)
+            before = last + 1 if piece.session or behind is None else behind
             while rows := await read_entries(self._store, no, after=after, before=before, kinds=CONTEXT_KINDS, limit=PAGE):
                 after = rows[-1].seq
                 yield [row for row in rows if _belongs(row, piece, until)], piece.session
 
-    async def _seek(self, no: int, number: int) -> int:
-        # A message never moves.
-        if (no, number) not in self._seqs:
-            seq = await self._store.seek(no, number)
-            if seq is None:
-                raise StoreCorrupt(f"message {number} is missing", hint="run `perdure verify`")
-            self._seqs[no, number] = seq
-        return self._seqs[no, number]
+    async def _places(self, layout: Layout) -> list[tuple[int, int, int]]:
+        """Where each piece of a layout stands: the session's number, and the seqs around it."""
+        ends = [(await self.number(piece.session), piece.start, piece.stop - 1) for piece in layout.pieces]
+        wanted: dict[int, set[int]] = {}
+        for no, *numbers in ends:
+            # A message never moves.
+            wanted.setdefault(no, set()).update(number for number in numbers if (no, number) not in self._seqs)
+        for no, missing in wanted.items():
+            numbers = sorted(missing)
+            for number, seq in zip(numbers, await self._store.seek(no, numbers) if numbers else (), strict=True):
+                if seq is None:
+                    raise _missing(number)
+                self._seqs[no, number] = seq
+        return [(no, self._seqs[no, start] - 1, self._seqs[no, last] + 1) for no, start, last in ends]
 
     async def _receipts(self, no: int, messages: Sequence[MessageAdded]) -> dict[int, tuple[Part, ...]]:
         """The parts in the entries that messages refer to."""
@@ -185,6 +206,40 @@ class Outlined(msgspec.Struct, gc=False):
 
 
 _outlines: msgspec.json.Decoder[Outlined] = msgspec.json.Decoder(Outlined)
+
+
+class _Outline(NamedTuple):
+    """Of messages in their order what is known, and the rows of those among them whose content was redacted, by index."""
+
+    found: list[Outlined]
+    redacted: dict[int, Sealed]
+
+
+def _outlined(pieces: Iterable[Piece], rows: Iterable[Sealed]) -> _Outline:
+    """What rows say of the messages of pieces. Nothing else of them is opened: there may be ten thousand."""
+    found: list[Outlined] = []
+    redacted: dict[int, Sealed] = {}
+    decode, coming = _outlines.decode, iter(rows)
+    for number in chain.from_iterable(range(piece.start, piece.stop) for piece in pieces):
+        row = next(coming, None)
+        if row is None or row.number != number:
+            raise _missing(number)
+        if row.body is None:
+            redacted[len(found)] = row
+            found.append(Outlined("", ""))
+        else:
+            found.append(decode(row.body))
+    return _Outline(found, redacted)
+
+
+def _outline(row: Sealed) -> Outlined:
+    if row.body is None:
+        raise StoreCorrupt(f"entry {row.seq} has no body", hint="run `perdure verify`")
+    return _outlines.decode(row.body)
+
+
+def _missing(number: int) -> StoreCorrupt:
+    return StoreCorrupt(f"message {number} is missing", hint="run `perdure verify`")
 
 
 def message_of(entry: MessageAdded, parts: tuple[Part, ...], position: int, session: str) -> Message:

@@ -543,10 +543,24 @@ class Store(Protocol):
     ) -> list[Sealed]:
         """Rows with ``after < seq < before``. No transaction stays open between calls."""
 
-    async def seek(self, no: int, number: int) -> int | None:
-        """The seq of the first entry up to and with which there are at least ``number`` messages; ``None`` if there are not so many.
+    async def scan(
+        self,
+        no: int,
+        take: Callable[[Iterable[Sealed]], T],
+        spans: Sequence[tuple[int, int]],
+        *,
+        kinds: Iterable[str] | None = None,
+        limit: int | None = None,
+    ) -> T:
+        """What ``take`` makes of the rows (after, before) of one span after the other, as they are read: of many, none has to be kept.
 
-        What it costs grows with the logarithm of the journal's length.
+        It is called once, perhaps in a thread of the store's, and what it raises is raised.
+        """
+
+    async def seek(self, no: int, numbers: Sequence[int]) -> list[int | None]:
+        """For each number the seq of the first entry up to and with which there are at least so many messages; ``None`` if not.
+
+        What each costs grows with the logarithm of the journal's length.
         """
 
     async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None, after: int = 0) -> list[EffectRow]:

@@ -13,8 +13,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -59,6 +59,9 @@ from .base import (
     UniqueState,
 )
 from .pools import OwnersPool, PoolShort, Share, changed, drawn, released
+from .scanning import hand_over
+
+T = TypeVar("T")
 
 __all__ = ["MemoryStore"]
 
@@ -431,12 +434,25 @@ class MemoryStore:
         chosen = (row for row in (reversed(rows) if newest_first else rows) if wanted is None or row.kind in wanted)
         return list(islice(chosen, limit))
 
-    async def seek(self, no: int, number: int) -> int | None:
+    async def scan(
+        self,
+        no: int,
+        take: Callable[[Iterable[Sealed]], T],
+        spans: Sequence[tuple[int, int]],
+        *,
+        kinds: Iterable[str] | None = None,
+        limit: int | None = None,
+    ) -> T:
+        wanted = None if kinds is None else list(kinds)
+        read = [await self.entries(no, after=after, before=before, kinds=wanted) for after, before in spans]
+        return await hand_over([*islice(chain.from_iterable(read), limit)], take)
+
+    async def seek(self, no: int, numbers: Sequence[int]) -> list[int | None]:
         self._time()
         session = self._content.by_no.get(no)
         journal = session.journal if session else []
-        place = bisect_left(journal, number, key=lambda row: row.number)
-        return journal[place].seq if place < len(journal) else None
+        places = [bisect_left(journal, number, key=lambda row: row.number) for number in numbers]
+        return [journal[place].seq if place < len(journal) else None for place in places]
 
     async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None, after: int = 0) -> list[EffectRow]:
         self._time()

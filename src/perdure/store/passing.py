@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from ..core.journal import Sealed
 from .audit import Auditable
@@ -36,6 +37,8 @@ from .base import (
 )
 from .pools import KeepsPools
 from .timekeeping import Timekeeper
+
+T = TypeVar("T")
 
 __all__ = ["PassingStore"]
 
@@ -137,8 +140,19 @@ class PassingStore:
     ) -> list[Sealed]:
         return await self.inner.entries(no, after=after, before=before, kinds=kinds, limit=limit, newest_first=newest_first)
 
-    async def seek(self, no: int, number: int) -> int | None:
-        return await self.inner.seek(no, number)
+    async def scan(
+        self,
+        no: int,
+        take: Callable[[Iterable[Sealed]], T],
+        spans: Sequence[tuple[int, int]],
+        *,
+        kinds: Iterable[str] | None = None,
+        limit: int | None = None,
+    ) -> T:
+        return await self.inner.scan(no, take, spans, kinds=kinds, limit=limit)
+
+    async def seek(self, no: int, numbers: Sequence[int]) -> list[int | None]:
+        return await self.inner.seek(no, numbers)
 
     async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None, after: int = 0) -> list[EffectRow]:
         return await self.inner.effects(no, key=key, state=state, after=after)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from ...core.journal import Sealed
 from ..base import (
     Commit,
     SessionQuery,
@@ -14,7 +16,9 @@ from .kit import (
     create,
     creation,
     fact,
+    facts,
     opened,
+    raises,
     row_of,
     step,
 )
@@ -56,6 +60,30 @@ class Reading:
                 await store.commit(step(no, start, count=500))
             assert [entry.seq for entry in await store.entries(no)] == list(range(1, 2_002))
             assert await store.entries(no, newest_first=True, limit=1) == [fact(2_001)]
+
+    async def test_entries_are_taken_as_they_are_read(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            await store.commit(step(no, count=9))
+            assert await store.scan(no, list, [(3, 9)], kinds=iter(["message"]), limit=3) == [*facts(4, 6)]
+            assert await store.scan(no, list, [(7, 10), (1, 3)], kinds=("message",)) == [*facts(8, 9), fact(2)]
+            assert await store.scan(no, list, [(7, 10), (1, 4)], limit=3) == [*facts(8, 9), fact(2)]
+            assert await store.scan(no, lambda rows: [row.seq for row in rows], [(0, 99)]) == list(range(1, 11))
+            assert await store.scan(no, lambda rows: next(iter(rows)), [(0, 99)]) == fact(1, kind="session_created")
+            assert await store.scan(no, list, []) == await store.scan(no + 1, list, [(0, 99)]) == []
+
+    async def test_who_gives_up_while_entries_are_read_leaves_nothing_open(self, place: Place) -> None:
+        def give_up(rows: Iterable[Sealed]) -> None:
+            raise LookupError(next(iter(rows)).seq)
+
+        async with opened(place) as store:
+            no = await create(store)
+            held = []
+            for version in range(1, 6):
+                await store.commit(step(no, version))
+                # Whoever keeps the error keeps what it was raised from.
+                held.append(await raises(LookupError, store.scan(no, give_up, [(0, 99)])))
+                assert [entry.seq for entry in await store.entries(no)] == list(range(1, version + 2))
 
     async def test_pages_of_the_list_hold_while_sessions_change(self, place: Place) -> None:
         async with opened(place) as store:

@@ -180,9 +180,9 @@ class Sessions:
             numbers = [1, 1, 4, 5, 5, 5, 6]
             entries = tuple(msgspec.structs.replace(fact(seq), number=number) for seq, number in enumerate(numbers, 2))
             assert isinstance(await store.commit(step(no, entries=entries, checkpoint=b"c")), Committed)
-            found = [await store.seek(no, number) for number in range(8)]
+            found = await store.seek(no, range(8))
             assert found == [1, 1, 4, 4, 4, 5, 8, None]
-            assert await store.seek(77, 1) is None
+            assert await store.seek(77, [1, 2]) == [None, None]
 
     async def test_a_redacted_entry_keeps_its_place_and_its_digest_and_nothing_else(self, place: Place) -> None:
         async with opened(place) as store:

@@ -334,8 +334,8 @@ WHERE root = (SELECT root FROM perdure.sessions WHERE no = $1::bigint) AND no = 
 ORDER BY seq DESC LIMIT $4::bigint;
 
 -- name: seek
--- The first entry with so many messages up to it.
-SELECT perdure.seek($1::bigint, $2::bigint);
+-- For each number the first entry with so many messages up to it.
+SELECT perdure.seek($1::bigint, w.number) FROM unnest($2::bigint[]) WITH ORDINALITY AS w (number, place) ORDER BY w.place;
 
 -- name: effects
 -- Effects whose key lies in [low, high), by age.

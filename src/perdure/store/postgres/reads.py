@@ -14,7 +14,7 @@ from ..pools import OwnersPool, Share
 from . import shapes
 from .database import Database
 from .line import Line
-from .wire import TEXTS
+from .wire import INT8S, TEXTS
 
 __all__ = [
     "blob",
@@ -118,9 +118,17 @@ def entries(
     return [Sealed(*row) for row in line.run(name, no, after, end, None if limit is None else max(0, limit), wanted)]
 
 
-def seek(line: Line, no: int, number: int) -> int | None:
-    found: int | None = line.run("seek", no, number)[0][0]
+def spans(line: Line, no: int, wanted: Sequence[tuple[int, int]], kinds: list[str] | None, limit: int | None) -> list[Sealed]:
+    found: list[Sealed] = []
+    for after, before in wanted:
+        if limit is not None and len(found) >= limit:
+            break
+        found += entries(line, no, after, before, kinds, None if limit is None else limit - len(found), False)
     return found
+
+
+def seek(line: Line, no: int, numbers: Sequence[int]) -> list[int | None]:
+    return [found for (found,) in line.run("seek", no, INT8S.encode(numbers))]
 
 
 def effects(line: Line, no: int, key: bytes, state: str | None, after: int) -> list[EffectRow]:

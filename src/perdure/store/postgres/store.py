@@ -40,6 +40,7 @@ from ..base import (
     UniqueRow,
 )
 from ..pools import OwnersPool, Share
+from ..scanning import hand_over
 from . import alone, reads, shapes
 from .address import parse
 from .database import Database
@@ -297,8 +298,22 @@ class PostgresStore:
         wanted = None if kinds is None else list(kinds)
         return await self._read(lambda line: reads.entries(line, no, after, before, wanted, limit, newest_first))
 
-    async def seek(self, no: int, number: int) -> int | None:
-        return await self._read(lambda line: reads.seek(line, no, number))
+    async def scan(
+        self,
+        no: int,
+        take: Callable[[Iterable[Sealed]], T],
+        spans: Sequence[tuple[int, int]],
+        *,
+        kinds: Iterable[str] | None = None,
+        limit: int | None = None,
+    ) -> T:
+        wanted = None if kinds is None else list(kinds)
+        rows = await self._read(lambda line: reads.spans(line, no, spans, wanted, limit))
+        # Not in the thread that reads: after a lost connection it reads again.
+        return await hand_over(rows, take)
+
+    async def seek(self, no: int, numbers: Sequence[int]) -> list[int | None]:
+        return await self._read(lambda line: reads.seek(line, no, numbers))
 
     async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None, after: int = 0) -> list[EffectRow]:
         return await self._read(lambda line: reads.effects(line, no, key or b"", state, after))

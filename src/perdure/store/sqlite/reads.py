@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice, starmap
 from typing import Any, TypeVar
 
 import apsw
@@ -124,6 +125,31 @@ class Reader:
     def entries(
         self, no: int, after: int, before: int | None, kinds: list[str] | None, limit: int | None, newest_first: bool
     ) -> list[Sealed]:
+        return [Sealed(*row) for row in self._entries(no, after, before, kinds, limit, newest_first)]
+
+    def scan(
+        self,
+        take: Callable[[Iterable[Sealed]], T],
+        no: int,
+        spans: Sequence[tuple[int, int]],
+        kinds: list[str] | None,
+        limit: int | None,
+    ) -> T:
+        opened: list[Any] = []
+
+        def rows() -> Iterator[Any]:
+            for after, before in spans:
+                opened.append(self._entries(no, after, before, kinds, limit, False))
+                yield from opened[-1]
+
+        try:
+            return take(starmap(Sealed, islice(rows(), limit)))
+        finally:
+            # Whoever has enough must not leave a read transaction behind.
+            for cursor in opened:
+                cursor.close()
+
+    def _entries(self, no: int, after: int, before: int | None, kinds: list[str] | None, limit: int | None, newest_first: bool) -> Any:
         name = ("entries" if kinds is None else "entries_of_kinds") + ("_newest_first" if newest_first else "")
         values: dict[str, Any] = {
             "no": no,
@@ -133,13 +159,15 @@ class Reader:
         }
         if kinds is not None:
             values["kinds"] = rows.names(kinds)
-        return [Sealed(*row) for row in self._rows(name, values)]
+        return self._rows(name, values)
 
-    def seek(self, no: int, number: int) -> int | None:
+    def seek(self, no: int, numbers: Sequence[int]) -> list[int | None]:
         last = self._one("entry_last", {"no": no})
-        if last is None or last[1] < number:
-            return None
-        low, high = 1, last[0]
+        return [None if last is None or last[1] < number else self._seek(no, number, *last) for number in numbers]
+
+    def _seek(self, no: int, number: int, last: int, count: int) -> int:
+        # Each message that follows is an entry, too.
+        low, high = 1, last - (count - number)
         while low < high:
             middle = (low + high) // 2
             found = self._one("entry_number", {"no": no, "seq": middle})

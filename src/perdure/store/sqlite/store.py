@@ -229,9 +229,22 @@ class SQLiteStore:
         wanted = None if kinds is None else list(kinds)
         return await reader.run(reader.entries, no, after, before, wanted, limit, newest_first)
 
-    async def seek(self, no: int, number: int) -> int | None:
+    async def scan(
+        self,
+        no: int,
+        take: Callable[[Iterable[Sealed]], T],
+        spans: Sequence[tuple[int, int]],
+        *,
+        kinds: Iterable[str] | None = None,
+        limit: int | None = None,
+    ) -> T:
         reader = self._reading()
-        return await reader.run(reader.seek, no, number)
+        wanted = None if kinds is None else list(kinds)
+        return await reader.run(reader.scan, take, no, spans, wanted, limit)
+
+    async def seek(self, no: int, numbers: Sequence[int]) -> list[int | None]:
+        reader = self._reading()
+        return await reader.run(reader.seek, no, numbers)
 
     async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None, after: int = 0) -> list[EffectRow]:
         reader = self._reading()
