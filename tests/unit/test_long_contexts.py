@@ -13,7 +13,7 @@ from perdure.core.errors import StoreCorrupt
 from perdure.core.journal import GENESIS, Sealed, seal
 from perdure.core.messages import Message, Private, StoredPart, Text, part_digest
 from perdure.models.estimate import Estimate
-from perdure.runtime.context import Context, Prefix, _Sizes
+from perdure.runtime.context import Context, Prefix, _Sizes, _Views
 from perdure.store.scanning import AT_ONCE
 
 
@@ -104,15 +104,18 @@ class _Read(list[Message]):
         return found
 
 
-async def test_what_is_added_to_a_long_conversation_is_measured_without_a_look_at_what_was_there() -> None:
+async def test_what_is_added_to_a_long_conversation_is_shown_and_measured_without_a_look_at_what_was_there() -> None:
     messages = _Read(Message(role="user", parts=(Text("hello"),), seq=index, position=index) for index in range(10_000))
-    sizes, estimate = _Sizes(), Estimate()
+    sizes, views, estimate = _Sizes(), _Views(), Estimate()
     sizes.of(messages, estimate, None, 0)
+    views.of(messages, "mine", 9_000)
     messages.looks = 0
 
     messages.append(Message(role="user", parts=(Text("one more"),), seq=10_000, position=10_000))
     assert len(sizes.of(messages, estimate, None, 0)) == 10_002
     assert messages.looks == 1
+    assert len(views.of(messages, "mine", 9_000)) == 10_001
+    assert messages.looks == 2
 
 
 async def test_a_conversation_without_private_parts_is_shown_as_it_is_whatever_edits_left_behind() -> None:
@@ -122,6 +125,13 @@ async def test_a_conversation_without_private_parts_is_shown_as_it_is_whatever_e
     await context.add([MessageAdded(role="assistant", digest="", parts=(Private(group="any", data="x"), Text("hm")), seq=3)])
     assert [len(message.parts) for message in context.view("any", private_from=4)] == [1, 1, 1, 1]
     assert [len(message.parts) for message in context.view("any", private_from=3)] == [1, 1, 1, 2]
+
+    context.accept()
+    await context.add([MessageAdded(role="user", digest="", parts=(Text("not kept"),), seq=4)])
+    assert [message.text for message in context.view("any", private_from=4)][-1] == "not kept"
+    context.forget()
+    await context.add([MessageAdded(role="user", digest="", parts=(Text("kept"),), seq=4)])
+    assert [message.text for message in context.view("any", private_from=4)] == ["hello"] * 3 + ["hm", "kept"]
 
 
 def test_a_part_of_what_models_see_is_taken_without_a_copy_of_the_rest() -> None:

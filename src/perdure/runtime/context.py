@@ -6,7 +6,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import msgspec
 
@@ -26,6 +26,7 @@ CONTEXT_KINDS = ("message", "note_added", "notes_withdrawn", "operation_ended", 
 """The entries that messages are made of."""
 
 Fetch = Callable[[str], Awaitable[bytes]]
+T = TypeVar("T")
 
 
 async def stored_content(store: Store, root: str, digest: str) -> bytes:
@@ -99,21 +100,36 @@ class _Mark(NamedTuple):
     called: Part | None
 
 
-class _Sizes:
-    """Running sums of what messages take, for the latest few ways to ask."""
+class _Along(Generic[T]):
+    """Values that go along with messages, for the latest few ways to ask; ``begin`` are those before the first message's."""
 
     KEPT = 2
 
-    def __init__(self) -> None:
-        self._known: list[tuple[list[Message], Estimate, str | None, int, list[int]]] = []
+    def __init__(self, *begin: T) -> None:
+        self._begin = begin
+        self._kept: list[tuple[list[Message], tuple[Any, ...], list[T]]] = []
 
-    def known(self, messages: list[Message], estimate: Estimate, group: str | None, private_from: int) -> list[int]:
-        """The sums as far as they were taken."""
-        for item in self._known:
-            if item[0] is messages and item[1:4] == (estimate, group, private_from):
-                return item[4]
-        self._known = [(messages, estimate, group, private_from, [0]), *self._known[: self.KEPT - 1]]
-        return self._known[0][4]
+    def known(self, messages: list[Message], *asked: Any) -> list[T]:
+        """The values as far as they were asked for."""
+        for item in self._kept:
+            if item[0] is messages and item[1] == asked:
+                return item[2]
+        self._kept = [(messages, asked, [*self._begin]), *self._kept[: self.KEPT - 1]]
+        return self._kept[0][2]
+
+    def cut(self, messages: list[Message], length: int) -> None:
+        """Only the first ``length`` messages are still what they were."""
+        # A list that a request still holds must not change.
+        self._kept = [
+            (known, asked, values[: length + len(self._begin)] if known is messages else values) for known, asked, values in self._kept
+        ]
+
+
+class _Sizes(_Along[int]):
+    """Running sums of what messages take."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
 
     def of(self, messages: list[Message], estimate: Estimate, group: str | None, private_from: int) -> list[int]:
         """The sums of all there are. It costs what is new."""
@@ -121,11 +137,16 @@ class _Sizes:
         estimate.extend(sums, messages[len(sums) - 1 :], group, private_from)
         return sums
 
-    def cut(self, messages: list[Message], length: int) -> None:
-        """Only the first ``length`` messages are still what they were."""
-        for known in self._known:
-            if known[0] is messages:
-                del known[4][length + 1 :]
+
+class _Views(_Along[Message]):
+    """Messages without the private parts of others."""
+
+    def of(self, messages: list[Message], group: str | None, private_from: int) -> list[Message]:
+        """All there are. It costs what is new."""
+        seen = self.known(messages, group, private_from)
+        for message in messages[len(seen) :]:
+            seen.append(_without_private(message, group if message.position >= private_from else None))
+        return seen
 
 
 class Context:
@@ -157,6 +178,7 @@ class Context:
         self._called: Part | None = None
         self.before = 0
         self._sizes = _Sizes()
+        self._views = _Views()
         self._mark = _Mark(self._messages, 0, self._places, (), 0, None, 0, None)
 
     @property
@@ -297,14 +319,18 @@ class Context:
         for index in reversed(self._inserted):
             del self._messages[index]
             del self._places[index]
-            self._sizes.cut(self._messages, index)
+            self._cut(self._messages, index)
         self._inserted.clear()
         del self._messages[mark.length :]
         del self._places[mark.length :]
         self._notes = list(mark.notes)
         self._count, self._last, self._latest, self.before = mark.taken, mark.taken - 1, mark.latest, mark.before
         self._called = mark.called
-        self._sizes.cut(mark.messages, mark.length)
+        self._cut(mark.messages, mark.length)
+
+    def _cut(self, messages: list[Message], length: int) -> None:
+        self._sizes.cut(messages, length)
+        self._views.cut(messages, length)
 
     def reset(self) -> None:
         """Forget everything: what was read is not what stands there now."""
@@ -348,7 +374,7 @@ class Context:
         stop = len(messages) if stop is None else stop
         if not self._private or (self._private <= {group} and not private_from):
             return Prefix(messages, stop)
-        return [_without_private(message, group if message.position >= private_from else None) for message in islice(messages, stop)]
+        return Prefix(self._views.of(messages, group, private_from), stop)
 
     def sizes(self, estimate: Estimate, group: str | None, private_from: int = 0, shown: Shown | None = None) -> list[int]:
         """For every beginning of the messages what it takes, in units of ``estimate``; the first is that of none. It costs what is new."""
@@ -409,7 +435,7 @@ class Context:
             self._inserted.append(index)
             self._messages.insert(index, note)
             self._places.insert(index, self._places[index])
-            self._sizes.cut(self._messages, index)
+            self._cut(self._messages, index)
             return
         self._notes.append((note, place))
         self._place_notes()
