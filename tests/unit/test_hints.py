@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import perdure
-from perdure.cli.hints import SPOKEN, spoken
+from perdure.cli.hints import SPOKEN, command, spoken
 
 ROOT = Path(perdure.__file__).parent
 
@@ -80,3 +82,26 @@ def test_every_word_that_is_replaced_is_said_somewhere() -> None:
     said = [text for _, text in hints()]
     assert [called for called in SPOKEN if not any(called in text for text in said)] == []
     assert [text for text in PROGRAM_ONLY if text not in said] == []
+
+
+@pytest.mark.parametrize(
+    ("db", "shown"),
+    [
+        ("agents.db", ""),
+        ("other.db", " --db other.db"),
+        ("sqlite:///a.db?blobs=b", " --db 'sqlite:///a.db?blobs=b'"),
+        ("postgresql://ann:geheim@h,i:5433/d", " --db postgresql://ann@h,i:5433/d"),
+        ("postgresql://ann:geheim@h/d?schema=s&password=geheim&sslpassword=geheim", " --db 'postgresql://ann@h/d?schema=s'"),
+        ("postgres:///d?user=ann&%70assword=geheim", " --db 'postgres:///d?user=ann'"),
+        ("postgresql://ann:geheim/geheim?geheim@h/d", " --db postgresql://ann@h/d"),
+        ("postgresql://h/d", " --db postgresql://h/d"),
+    ],
+)
+def test_a_command_to_type_names_the_store_without_its_password(db: str, shown: str) -> None:
+    assert command(db, "why", "s") == f"perdure why s{shown}"
+
+
+def test_a_command_to_type_names_no_store_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERDURE_DB", "postgresql://ann:geheim@h/d")
+    assert command("postgresql://ann:geheim@h/d", "why", "s") == "perdure why s"
+    assert command("agents.db", "why", "s") == "perdure why s --db agents.db"

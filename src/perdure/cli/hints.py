@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+from urllib.parse import unquote
 
 from ..core.errors import PerdureError
 
@@ -13,9 +15,20 @@ SOME_AGENT = "YOUR_MODULE:…"
 
 
 def command(db: str, *words: str) -> str:
-    """A command line of ours. What needs quotes has them, and the store is named where it isn't the default."""
+    """A command line of ours. What needs quotes has them, and the store is named where it isn't the default, never its password."""
     line = " ".join(["perdure", *map(shlex.quote, words)])
-    return line if db == "agents.db" else f"{line} --db {shlex.quote(db)}"
+    return line if db == (os.environ.get("PERDURE_DB") or "agents.db") else f"{line} --db {shlex.quote(_shown(db))}"
+
+
+def _shown(db: str) -> str:
+    scheme, separator, rest = db.partition("://")
+    if not separator:
+        return db
+    # Only user and password stand before an @: elsewhere in an address it is written %40.
+    user, at, place = rest.rpartition("@")
+    place, asks, query = place.partition("?")
+    kept = "&".join(part for part in query.split("&") if not unquote(part.partition("=")[0]).endswith("password"))
+    return f"{scheme}://{user.partition(':')[0]}{at}{place}" + (asks + kept if kept else "")
 
 
 def resume_command(db: str, session_id: str, agent: str = "") -> str:
