@@ -14,6 +14,7 @@ from typing import Any
 
 from ..core.errors import FormatUnknown, InvalidURL, MissingExtra, StoreBroken
 from ..store.postgres.address import parse
+from ..store.postgres.line import misunderstood
 from .engine import Look
 
 try:
@@ -65,7 +66,10 @@ class ProcrastinateEngine:
         address = parse(direct or url)
         if not address.listen:
             raise InvalidURL("jobs can't go through a pooler in transaction mode", hint="name the database itself with direct=")
-        known = conninfo_to_dict(address.conninfo)
+        try:
+            known = conninfo_to_dict(address.conninfo)
+        except psycopg.ProgrammingError as error:
+            raise misunderstood(error) from None
         self._schema = f"{parse(url).schema}_jobs"
         path = f"-c search_path={self._schema}"
         self._conninfo = make_conninfo(address.conninfo, options=f"{known.get('options') or ''} {path}".strip())
@@ -79,7 +83,8 @@ class ProcrastinateEngine:
             await self._make_tables()
             await self._app.open_async()
         except (psycopg.Error, procrastinate.exceptions.ProcrastinateException) as error:
-            raise StoreBroken(f"the database's jobs can't be reached: {str(error).splitlines()[0]}") from error
+            said = str(error).partition("\n")[0]
+            raise StoreBroken(f"the database's jobs can't be reached: {said}") from error
         return self
 
     async def __aexit__(self, *raised: object) -> None:

@@ -33,6 +33,7 @@ from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.address import parse
 from perdure.store.postgres.notices import Notices
 from perdure.store.postgres.sql import channel_of, sql_for
+from perdure.workers.procrastinate import ProcrastinateEngine
 from tests.postgres import Server
 
 
@@ -229,6 +230,24 @@ def test_a_command_that_only_looks_makes_no_store(postgres: Server, capsys: pyte
     assert postgres.execute("SELECT FROM pg_namespace WHERE nspname = %s", schema) == []
 
 
+def test_advice_names_the_database_without_its_password(postgres: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    address = postgres.store(postgres.schema())
+    user, _, place = address.partition("://")[2].rpartition("@")
+    db = f"postgresql://{user.partition(':')[0]}:geheim@{place}"
+    asyncio.run(_begun(db))
+    for asked in (["why", "s"], ["why", "s", "--json"], ["send", "s", "hi"], ["backup", "copy.db"], ["sessions"], ["resume", "s"]):
+        main([*asked, "--db", db])
+    said = capsys.readouterr()
+    assert "perdure send s" in said.out
+    assert f"--db 'postgresql://{user.partition(':')[0]}@" in said.out
+    assert "geheim" not in said.out + said.err
+
+
+async def _begun(db: str) -> None:
+    async with perdure.open(db) as runtime:
+        await runtime.run(Agent("a", model=ScriptedModel(["ok"])), "hi", session="s")
+
+
 def test_what_is_old_is_destroyed_from_the_command_line(postgres: Server, capsys: pytest.CaptureFixture[str]) -> None:
     schema = postgres.schema()
 
@@ -359,15 +378,72 @@ def test_an_address_that_can_t_be_right_is_refused_at_once(url: str) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ann:geheim%x@h/d",
+        "postgresql://ann:geheim%00@h/d",
+        "postgresql://ann:ge/geheim@h/d",
+        "postgresql://ann:ge#geheim@h/d",
+        "postgresql://ann:ge?geheim@h/d",
+        "postgresql://ann:ge?x=geheim@h/d",
+        "postgresql://ann:ge@geheim@h/d",
+        "postgresql://ann:ge[geheim@h/d",
+        "postgresql://ann:ge]geheim@h/d",
+        "postgresql://ann:geheim/d",
+        "postgresql://h/d?password=ge%geheim",
+        "postgresql://h/d?password=ge#geheim",
+    ],
+)
+def test_a_password_that_is_not_written_as_an_address_wants_it_is_refused_and_not_quoted(url: str) -> None:
+    for refused in (store_at, ProcrastinateEngine):
+        with pytest.raises(InvalidURL) as caught:
+            refused(url)
+        assert "%40" in caught.value.hint
+        assert "geheim" not in f"{caught.value} {caught.value.hint} {caught.value.__cause__!r}"
+
+
+def test_what_is_written_as_an_address_wants_it_is_taken() -> None:
+    address = parse("postgresql://ann:ge%2F%23%3F%25:x@[fe80::1%25eth0]:5432,h2:99,h3/d?application_name=a%40b&host=%2Ftmp")
+    assert address.shown == "postgresql://[fe80::1%25eth0]:5432,h2:99,h3/d"
+    assert "application_name=a%40b" in address.conninfo
+
+
 @pytest.mark.parametrize(("more", "error"), [("&sslmode=perhaps", InvalidURL), ("&nonsense=1", InvalidURL)])
 async def test_what_libpq_does_not_take_is_a_wrong_address(postgres: Server, more: str, error: type[Exception]) -> None:
     with pytest.raises(error):
         await PostgresStore(postgres.store(postgres.schema()) + more).open()
 
 
+async def test_an_option_that_libpq_does_not_know_is_named(postgres: Server) -> None:
+    url = postgres.store(postgres.schema()) + "&nonsense=1"
+    with pytest.raises(InvalidURL, match="nonsense"):
+        await PostgresStore(url).open()
+    with pytest.raises(InvalidURL, match="nonsense"):
+        ProcrastinateEngine(url)
+
+
 async def test_a_database_that_is_not_there_is_a_wrong_address(postgres: Server) -> None:
     with pytest.raises(InvalidURL, match="does not exist"):
         await PostgresStore(postgres.store(postgres.schema()).replace("/postgres?", "/nowhere?")).open()
+
+
+async def test_closing_that_nobody_waits_for_any_more_leaves_no_connection_and_no_lease(postgres: Server) -> None:
+    schema = postgres.schema()
+    store = PostgresStore(postgres.store(schema, application_name=schema))
+    await store.open()
+    await create(store)
+    await store.heartbeat(runner(), 3_600_000)
+    closing = asyncio.create_task(store.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    async with asyncio.timeout(20):
+        while postgres.execute("SELECT 1 FROM pg_stat_activity WHERE application_name = %s", schema):
+            await asyncio.sleep(0.01)
+    async with opened(postgres, schema) as other:
+        assert [found.expires for found in await other.runners() if found.expires > await other.now()] == []
 
 
 async def test_a_server_that_is_not_there_is_said_at_once_without_the_password() -> None:

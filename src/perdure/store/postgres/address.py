@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
@@ -22,6 +23,9 @@ DEFAULTS = {
 SCHEMA_LIMIT = 40
 """The longest name of a schema (bytes)."""
 
+_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})|%00")
+_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
+
 
 class Address(NamedTuple):
     """Where a store lies. ``shown`` names it in errors, without user and password. ``blobs``: the directory of content that stands outside.
@@ -37,12 +41,17 @@ class Address(NamedTuple):
 
 
 def parse(url: str) -> Address:
-    """Raises `InvalidURL`. What is libpq's is checked by libpq, when the store is opened."""
+    """Raises `InvalidURL`, which quotes nothing that may be a password. What is libpq's is checked by libpq, when the store is opened."""
     try:
         parts = urlsplit(url)
         given = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-    except ValueError as error:
-        raise InvalidURL(f"the address of the database can't be understood: {error}", hint=HINT) from error
+    except ValueError:
+        raise InvalidURL("the address of the database can't be understood", hint=f"{HINT}; {ESCAPES}") from None
+    hosts = parts.netloc.rpartition("@")[2]
+    if "#" in url or url.count("@") > parts.netloc.count("@") or parts.netloc.count("@") > 1 or _NO_ESCAPE.search(url):
+        raise InvalidURL("the address of the database has a character that must be written otherwise there", hint=ESCAPES)
+    if not all(_HOST.fullmatch(host) for host in hosts.split(",")):
+        raise InvalidURL("the address of the database has a port that is no number", hint=f"{HINT}; {ESCAPES}")
     options = dict(given)
     if len(options) < len(given):
         raise InvalidURL("the address of the database says something twice", hint=HINT)
@@ -56,10 +65,12 @@ def parse(url: str) -> Address:
     if blobs == "":
         raise InvalidURL("blobs= names no directory", hint=HINT)
     query = "&".join(f"{quote(name)}={quote(value, safe='')}" for name, value in {**DEFAULTS, **options}.items())
-    host = parts.netloc.rpartition("@")[2] or options.get("host", "")
+    host = hosts or options.get("host", "")
     database = parts.path.strip("/")
     shown = f"postgresql://{host}/{database}" + (f"?schema={schema}" if schema != SCHEMA else "")
     return Address(urlunsplit(("postgresql", parts.netloc, parts.path, query, "")), schema, shown, listen == "yes", blobs)
 
 
 HINT = "postgresql://user@host/database?schema=name; whatever libpq knows may follow too, as in ?sslmode=verify-full"
+
+ESCAPES = "in a user, a password or an option write / ? # [ ] @ % as %2F %3F %23 %5B %5D %40 %25"

@@ -19,21 +19,23 @@ from ...core.errors import (
     StoreReadOnly,
     UsageError,
 )
+from .address import HINT
 from .wire import bind, read
 
 if TYPE_CHECKING:
     import psycopg
     from psycopg.pq.abc import PGconn
 
-__all__ = ["Demoted", "Failed", "Line", "Lost", "Overdue", "connect", "translate"]
+__all__ = ["Demoted", "Failed", "Line", "Lost", "Overdue", "connect", "misunderstood", "translate"]
 
 CANCEL_PATIENCE = 1.0
 """How long a statement that was asked to stop may take for it (seconds)."""
 
 _REFUSALS = ("does not exist", "authentication failed", "no pg_hba.conf entry", "no password supplied", "connection is bad: invalid")
 
-_TUPLES, _COMMAND, _EMPTY, _FATAL = 2, 1, 0, 7
+_TUPLES, _COMMAND, _EMPTY = 2, 1, 0
 _ACTIVE = 1
+_SQLSTATE, _MESSAGE = ord("C"), ord("M")
 
 
 class Lost(Exception):
@@ -143,7 +145,7 @@ class Line:
             if result.status == _TUPLES:
                 rows = read(result)
             elif result.status not in (_COMMAND, _EMPTY):
-                failed = failed or Failed(_field(result, 67), _field(result, 77) or _said(pg))
+                failed = failed or Failed(_field(result, _SQLSTATE), _field(result, _MESSAGE) or _said(pg))
         if failed is not None:
             if failed.sqlstate == "25006":
                 # Nobody who knows that it may only read comes here: it was the primary when it was opened.
@@ -180,7 +182,7 @@ def connect(conninfo: str, queries: dict[str, bytes], timeout: float) -> Line:
     try:
         connection = psycopg.Connection.connect(conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.ProgrammingError as error:
-        raise InvalidURL(f"the address of the database can't be understood: {_short(error)}") from error
+        raise misunderstood(error) from None
     except psycopg.OperationalError as error:
         text = _short(error)
         # libpq tells of a failed connection in words only; those of the server keep their SQLSTATE in none of its answers.
@@ -190,6 +192,12 @@ def connect(conninfo: str, queries: dict[str, bytes], timeout: float) -> Line:
             ) from error
         raise Lost(text) from error
     return Line(connection, queries, timeout)
+
+
+def misunderstood(error: psycopg.ProgrammingError) -> InvalidURL:
+    """What libpq says of an address is told where it names an option, and nowhere else: it quotes, and that may be a password."""
+    text = _short(error)
+    return InvalidURL("the address of the database can't be understood" + (f": {text}" if "query parameter" in text else ""), hint=HINT)
 
 
 def translate(error: Failed, doing: str) -> PerdureError:

@@ -149,6 +149,10 @@ class PostgresStore:
         if os.getpid() != self._pid:
             # The connections are the parent's.
             return
+        # Whoever stops waiting for it leaves no connection open, and no lease to run out.
+        await asyncio.shield(asyncio.ensure_future(self._close()))
+
+    async def _close(self) -> None:
         async with self._changing:
             database = self._database
             if database is None:
