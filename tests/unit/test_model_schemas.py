@@ -100,3 +100,24 @@ def test_keywords_are_kept_where_they_are_enforced(given: Any, openai: Any, anth
         assert made is not None
         assert {name: made[name] for name in expected} == expected
         assert "default" not in made
+
+
+def test_definitions_that_share_many_others_are_looked_through_once() -> None:
+    def part(number: int) -> dict[str, Any]:
+        uses = {f"p{step}": {"$ref": f"#/$defs/D{step}"} for step in range(number + 1, min(number + 4, 60))}
+        return {"type": "object", "properties": uses, "required": [*uses], "additionalProperties": False}
+
+    schema = {**part(-1), "$defs": {f"D{number}": part(number) for number in range(60)}}
+    assert fitted(schema, ANTHROPIC) is not None
+    schema["$defs"]["D59"]["properties"]["back"] = {"$ref": "#/$defs/D0"}
+    assert fitted(schema, ANTHROPIC) is None
+
+
+def test_a_reference_to_the_whole_is_recursion_too() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}},
+        "required": [],
+        "additionalProperties": False,
+    }
+    assert fitted(schema, ANTHROPIC) is None

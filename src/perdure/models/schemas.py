@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from ..core import canonical
@@ -128,12 +129,11 @@ def _is_recursive(schema: Mapping[str, Any]) -> bool:
             return found.union(*(reached(value) for name, value in item.items() if name != "$defs"))
         return set[str]().union(*(reached(value) for value in item)) if isinstance(item, list) else set()
 
-    direct = {name: reached(item) for name, item in definitions.items()}
-
-    def leads_back(name: str, seen: frozenset[str]) -> bool:
-        return name in seen or any(leads_back(after, seen | {name}) for after in direct.get(name, ()))
-
-    return any(leads_back(name, frozenset()) for name in direct)
+    try:
+        TopologicalSorter({"#": reached(schema), **{name: reached(item) for name, item in definitions.items()}}).prepare()
+    except CycleError:
+        return True
+    return False
 
 
 def _written(value: Any) -> str:
