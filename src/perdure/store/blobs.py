@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import re
+import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ import msgspec
 
 from ..core import canonical
 from ..core.errors import StoreBroken, StoreCorrupt, StoreError, StoreFull, UsageError
+from .durable import sync
 
 __all__ = ["BlobStore", "DirectoryBlobs", "Kept"]
 
@@ -89,6 +91,9 @@ class DirectoryBlobs:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path).absolute()
+        # However much is pinned, that is one open directory for each of the 256.
+        self._pins: dict[str, tuple[int, int]] = {}
+        self._counting = threading.Lock()
 
     @property
     def path(self) -> Path:
@@ -104,16 +109,16 @@ class DirectoryBlobs:
     @asynccontextmanager
     async def pin(self, digest: str) -> AsyncIterator[None]:
         shard = _checked(digest)[:2]
-        taking = asyncio.ensure_future(asyncio.to_thread(self._locked, shard))
+        taking = asyncio.ensure_future(asyncio.to_thread(self._pin, shard))
         try:
-            file = await asyncio.shield(taking)
+            await asyncio.shield(taking)
         except asyncio.CancelledError:
-            taking.add_done_callback(lambda taken: None if taken.cancelled() or taken.exception() else os.close(taken.result()))
+            taking.add_done_callback(lambda taken: None if taken.cancelled() or taken.exception() else self._unpin(shard))
             raise
         try:
             yield
         finally:
-            os.close(file)
+            self._unpin(shard)
 
     async def put(self, digest: str, data: bytes) -> None:
         if canonical.digest(data) != _checked(digest):
@@ -164,7 +169,7 @@ class DirectoryBlobs:
                 with suppress(FileExistsError):
                     os.link(written, self._path / _OWNER)
                 written.unlink()
-                _sync(self._path)
+                sync(self._path)
         self._open(store_id, "")
         return self._belongs()[1]
 
@@ -189,7 +194,7 @@ class DirectoryBlobs:
                 return None
         with suppress(FileExistsError):
             place.mkdir(mode=0o700)
-        _sync(self._path)
+        sync(self._path)
         return os.open(place, flags)
 
     def _locked(self, shard: str) -> int:
@@ -203,6 +208,22 @@ class DirectoryBlobs:
                 os.close(directory)
                 raise
             return directory
+
+    def _pin(self, shard: str) -> None:
+        directory = self._locked(shard)
+        with self._counting:
+            kept, count = self._pins.get(shard, (directory, 0))
+            self._pins[shard] = kept, count + 1
+        if kept != directory:
+            os.close(directory)
+
+    def _unpin(self, shard: str) -> None:
+        with self._counting:
+            directory, count = self._pins.pop(shard)
+            if count > 1:
+                self._pins[shard] = directory, count - 1
+                return
+        os.close(directory)
 
     def _put(self, digest: str, data: bytes) -> None:
         with _told(f"the content {digest[:12]}… can't be kept"):
@@ -348,14 +369,6 @@ def _write(file: int, data: bytes, written: Callable[[], None] = lambda: None) -
         opened.flush()
         written()
         os.fsync(opened.fileno())
-
-
-def _sync(directory: Path) -> None:
-    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 @contextmanager

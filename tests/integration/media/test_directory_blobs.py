@@ -7,6 +7,7 @@ import errno
 import hashlib
 import os
 import stat
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -206,3 +207,22 @@ async def test_bytes_that_read_otherwise_than_they_were_written_are_not_kept(tmp
         await blobs.put(DIGEST, DATA)
     assert await blobs.has(DIGEST) is None
     assert list(place(tmp_path).parent.iterdir()) == []
+
+
+async def test_thousands_of_pins_take_no_more_descriptors_than_there_are_directories(tmp_path: Path) -> None:
+    blobs = await opened(tmp_path)
+    await blobs.put(DIGEST, DATA)
+    kept = await blobs.has(DIGEST)
+    assert kept is not None
+    before = len(os.listdir("/proc/self/fd"))
+    async with AsyncExitStack() as pins:
+        for number in range(2000):
+            await pins.enter_async_context(blobs.pin(hashlib.sha256(b"%d" % number).hexdigest()))
+        await pins.enter_async_context(blobs.pin(DIGEST))
+        assert len(os.listdir("/proc/self/fd")) <= before + 256
+    assert len(os.listdir("/proc/self/fd")) == before
+    async with blobs.pin(DIGEST):
+        async with blobs.pin(DIGEST):
+            pass
+        assert not await blobs.delete(kept)
+    assert await blobs.delete(kept)
