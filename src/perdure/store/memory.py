@@ -250,12 +250,12 @@ class MemoryStore:
         session = self._content.by_id.get(send.session_id)
         created = session is None
         if session is None:
-            if send.create is None:
+            if (new := rules.beginning(send)) is None:
                 return NoSession()
-            rules.check_new(send.create)
-            if (refused := self._no_parent(send.create)) is not None:
+            rules.check_new(new)
+            if (refused := self._no_parent(new)) is not None:
                 return refused
-            session = self._create(send.session_id, send.create, send.at)
+            session = self._create(send.session_id, new, send.at)
         elif rules.is_strange(send, session.row):
             return NoSession()
         elif session.row.status == "deleted":

@@ -36,6 +36,7 @@ __all__ = [
     "Clock",
     "Head",
     "after_commit",
+    "beginning",
     "behind",
     "check_adoptions",
     "check_blob",
@@ -201,6 +202,11 @@ def after_commit(commit: Commit, head: Head) -> After:
         claims=claims,
         inbox_head=head.inbox_head + len(commit.received),
     )
+
+
+def beginning(send: Send) -> NewSession | None:
+    """The session that a submission to an id that nobody has begins; None if it brings none, or one of another owner than its own."""
+    return None if send.create is None or send.owner not in (None, send.create.owner) else send.create
 
 
 def is_strange(send: Send, row: SessionRow) -> bool:

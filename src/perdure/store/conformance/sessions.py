@@ -96,6 +96,13 @@ class Sessions:
             again = await store.send(msgspec.structs.replace(submission("s", "m-2", create=None), owner="acme"))
             assert isinstance(again, Sent)
 
+    async def test_nothing_begins_for_another_owner_than_the_sender_means(self, place: Place) -> None:
+        async with opened(place) as store:
+            sent = submission(create=creation(root="s", owner="acme"))
+            assert await store.send(msgspec.structs.replace(sent, owner="other")) == NoSession()
+            assert await store.load("s") is None
+            assert await store.sessions(SessionQuery(children=True)) == []
+
     async def test_a_new_session_begins_with_entry_1(self, place: Place) -> None:
         async with opened(place) as store:
             wrong = NewSession(

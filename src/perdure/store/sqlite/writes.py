@@ -351,11 +351,11 @@ class SendWrite(Write):
         found = tx.one("session_by_id", {"session_id": send.session_id})
         created = found is None
         if found is None:
-            if send.create is None:
+            if (new := rules.beginning(send)) is None:
                 return NoSession()
-            if (refused := _no_parent(tx, send.create)) is not None:
+            if (refused := _no_parent(tx, new)) is not None:
                 return refused
-            found = tx.create(send.session_id, send.create, send.at)
+            found = tx.create(send.session_id, new, send.at)
         session = rows.session(found)
         if rules.is_strange(send, session):
             return NoSession()
