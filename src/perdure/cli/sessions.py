@@ -69,12 +69,12 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 async def _children_of(runtime: Runtime, found: list[SessionInfo]) -> Counter[str]:
     """How many unfinished children the idle ones among these sessions have."""
-    idle = {info.session_id for info in found if info.status == "idle"}
     counted: Counter[str] = Counter()
-    async for child in runtime.sessions.each(status=UNFINISHED, children=True):
-        if child.parent_kind == "child" and child.parent in idle:
-            counted[child.parent or ""] += 1
-    return counted
+    for session_id in [info.session_id for info in found if info.status == "idle"]:
+        head = await runtime.store.load(session_id)
+        rows = [] if head is None else await runtime.store.tree(head.row.root)
+        counted[session_id] = sum(row.parent == session_id and row.parent_kind == "child" and row.status in UNFINISHED for row in rows)
+    return +counted
 
 
 def _row(info: SessionInfo) -> tuple[str | tuple[str, str], ...]:

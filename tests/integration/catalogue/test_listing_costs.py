@@ -1,0 +1,23 @@
+"""What it costs to list sessions on the command line: the page, however many sessions there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import perdure
+from perdure import Agent, FunctionModel
+from perdure.cli.sessions import _children_of
+from perdure.store.sqlite import SQLiteStore
+from perdure.testing.faults import FaultStore
+
+
+async def test_looking_for_the_children_of_a_page_reads_no_other_session(tmp_path: Path) -> None:
+    store = FaultStore(SQLiteStore(tmp_path / "agents.db"))
+    async with perdure.open(store) as runtime:
+        for number in range(20):
+            await runtime.sessions.send(f"q{number}", "hi", agent="a")
+        await runtime.run(Agent("a", model=FunctionModel(lambda request: "ok")), "hi", session="s")
+        page = [await runtime.sessions.info("s"), await runtime.sessions.info("q1")]
+        before = len(store.calls)
+        assert await _children_of(runtime, page) == {}
+        assert [call.kind for call in store.calls[before:]] == ["load", "tree"]
