@@ -26,7 +26,9 @@ ANSWER_SECONDS = 5.0
 class Probes:
     """Serves ``/healthz`` (200 while the event loop answers), ``/readyz`` (200 while it can take up sessions, else 503) and ``/metrics``.
 
-    ``/healthz`` asks nothing of the store: a process that is started anew while a database is down is no better off.
+    ``/healthz`` asks nothing of the store: a process that is started anew while a database is down is no better off. A loop that doesn't
+    answer within `ANSWER_SECONDS`, and one that is closed, is a 503 of both; a store that is slower than that one of ``/readyz``. A client
+    that connects and says nothing is let go after as long.
 
     Use it with ``async with`` inside the runtime's. ``metrics`` is a `Metrics`, or nothing is served there. ``port`` 0 takes a free one;
     `address` says which. It has no authentication: bind it where only those may ask who may know. Raises `UsageError` if the port is taken.
@@ -50,7 +52,17 @@ class Probes:
         loop = asyncio.get_running_loop()
 
         def ask(question: Coroutine[Any, Any, _T]) -> _T:
-            return asyncio.run_coroutine_threadsafe(question, loop).result(ANSWER_SECONDS)
+            try:
+                answer = asyncio.run_coroutine_threadsafe(question, loop)
+            except RuntimeError as closed:
+                question.close()
+                raise TimeoutError from closed
+            try:
+                return answer.result(ANSWER_SECONDS)
+            except TimeoutError:
+                # Else every probe of a stuck loop would leave one more question, and all would be put to the store when it comes back.
+                answer.cancel()
+                raise
 
         def live() -> None:
             ask(asyncio.sleep(0))
@@ -75,6 +87,8 @@ class Probes:
 
 def _handler(live: Callable[[], None], health: Callable[[], Health], metrics: Any) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        timeout = ANSWER_SECONDS
+
         def do_GET(self) -> None:
             match self.path.partition("?")[0]:
                 case "/healthz" | "/readyz" as path:

@@ -117,3 +117,44 @@ async def test_a_full_process_is_not_ready_until_its_work_ends() -> None:
     assert "capacity" in full.problem
     assert (free.ready, free.working) == (True, 0)
     assert (await check_health(runtime)).problem == "the runtime is closed"
+
+
+async def test_what_is_answered_too_late_is_asked_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.runtime.health.STORE_SECONDS", 3600)
+    monkeypatch.setattr("perdure.integrations.probes.ANSWER_SECONDS", 0.2)
+    left = asyncio.Event()
+
+    async def hang(call: Call, when: str) -> None:
+        if call.kind == "runners":
+            try:
+                await asyncio.Event().wait()
+            finally:
+                left.set()
+
+    async with perdure.open(FaultStore(SQLiteStore(tmp_path / "a.db"), gate=hang)) as runtime, Probes(runtime) as probes:
+        async with asyncio.timeout(20):
+            # A probe that comes while the loop is busy with something else doesn't get as far as the store.
+            while not left.is_set():
+                assert (await get(probes.address, "/readyz"))[0] == 503
+
+
+async def test_a_client_that_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.integrations.probes.ANSWER_SECONDS", 0.05)
+    async with perdure.open("memory://") as runtime, Probes(runtime) as probes:
+        host, port = probes.address.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        async with asyncio.timeout(20):
+            assert await reader.read() == b""
+        writer.close()
+
+
+def test_a_process_whose_loop_is_closed_is_not_alive() -> None:
+    probes = Probes(perdure.open("memory://"))
+
+    async def begin() -> None:
+        await probes.__aenter__()
+
+    asyncio.run(begin())
+    answer = asyncio.run(get(probes.address, "/healthz"))
+    asyncio.run(probes.__aexit__(None, None, None))
+    assert answer == (503, '{"problem":"the event loop does not answer"}')
