@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from ..core.errors import StoreBroken, StoreCorrupt, UsageError
 from ..store.blobs import DirectoryBlobs
+from ..store.durable import sync
 from ..store.outside import WithBlobs
 from ..store.sqlite import SQLiteStore
 from ..store.sqlite.backup import copy_database
@@ -61,7 +62,7 @@ def _places(url: str) -> tuple[Path, Path | None]:
         return Path(url), None
     parts = urlsplit(url)
     if scheme != "sqlite" or not parts.path.strip("/"):
-        raise UsageError(f"{url!r} is not a file", hint="use the database's own tools: pg_dump and pg_restore for PostgreSQL")
+        raise UsageError("only a store in a file is copied so", hint="use the database's own tools: pg_dump and pg_restore for PostgreSQL")
     content = parse_qs(parts.query).get("blobs")
     return Path(unquote(parts.path[1:])), Path(content[0]) if content else None
 
@@ -79,6 +80,8 @@ def _has_content(copy: Path) -> bool:
 def _copy_content(source: Path, target: Path) -> None:
     try:
         shutil.copytree(source, target, copy_function=_copy_file, ignore=_half_done, dirs_exist_ok=True)
+        for directory in (target.parent, target, *(path for path in target.iterdir() if path.is_dir())):
+            sync(directory)
     except (OSError, shutil.Error) as error:
         raise StoreBroken(f"the content in {str(source)!r} can't be copied: {error}") from error
 
@@ -89,11 +92,7 @@ def _copy_file(source: str, target: str) -> None:
     except FileNotFoundError:
         # Deleted since, together with what referred to it; if not, the verification says so.
         return
-    descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(target)
 
 
 def _half_done(directory: str, names: Iterable[str]) -> set[str]:

@@ -13,6 +13,7 @@ import msgspec
 
 from ..core import canonical, entries
 from ..core.entries import Entry
+from ..store.durable import sync
 
 __all__ = ["JsonLines"]
 
@@ -90,11 +91,7 @@ class JsonLines:
             file.flush()
             os.fsync(file.fileno())
         if new:
-            directory = os.open(self._directory, os.O_RDONLY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            sync(self._directory)
 
     def _position(self, session_id: str) -> int:
         try:

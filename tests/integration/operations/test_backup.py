@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import stat
 from pathlib import Path
@@ -13,6 +14,8 @@ import perdure
 from perdure import Agent, FormatUnknown, FunctionModel, StoreCorrupt, UsageError
 from perdure.runtime.backup import backup, restore
 from perdure.store.blobs import DirectoryBlobs
+
+from ..media.pictures import big_png
 
 AGENT = Agent("a", model=FunctionModel(lambda request: "ok"))
 
@@ -63,6 +66,29 @@ async def test_content_outside_of_the_database_is_copied_and_put_back_with_it(tm
     async with perdure.open(str(tmp_path / "b.db"), blobs=DirectoryBlobs(tmp_path / "elsewhere")) as runtime:
         page = await runtime.sessions.history("s")
     assert page[0].text == text
+
+
+async def test_what_was_copied_outlives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, copy, again = f"sqlite:///{tmp_path}/a.db?blobs={tmp_path}/media", tmp_path / "b" / "copy.db", tmp_path / "c" / "again.db"
+    copy.parent.mkdir()
+    again.parent.mkdir()
+    async with perdure.open(place) as runtime:
+        await runtime.run(AGENT, ["look", perdure.image(big_png(100_000, 1))], session="s")
+    synced: set[Path] = set()
+
+    def recorded(descriptor: int) -> None:
+        synced.add(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", recorded)
+    await backup(place, copy)
+    await restore(copy, f"sqlite:///{again}?blobs={again.parent}/media")
+    for made in (copy.parent, again.parent):
+        files = [path for path in made.rglob("*") if path.parent.name != "again.db-locks"]
+        assert any(len(path.name) == 64 for path in files)
+        wanted = {path for path in files if len(path.name) == 64 or (path.is_dir() and not path.name.endswith("-locks"))} | {made}
+        assert wanted - synced == set()
 
 
 async def test_nothing_is_overwritten(tmp_path: Path) -> None:

@@ -106,7 +106,13 @@ async def test_closing_leaves_one_file_and_the_locks_directory(path: Path) -> No
 
 
 async def _writes_and_reads(store: SQLiteStore, no: int) -> list[tuple[Any, ...]]:
-    asked: list[Any] = [store.send(submission("s", "m9")), store.commit(step(no)), store.heartbeat(runner(), 1_000), store.load("s")]
+    asked: list[Any] = [
+        store.send(submission("s", "m9")),
+        store.commit(step(no)),
+        store.heartbeat(runner(), 1_000),
+        store.load("s"),
+        store.vacuum(),
+    ]
     return [(type(answer), str(answer)) for answer in await asyncio.gather(*asked, return_exceptions=True)]
 
 

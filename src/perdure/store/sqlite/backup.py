@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 
 from ...core.errors import FormatUnknown, StoreBroken, UsageError
+from ..durable import sync
 from .database import APPLICATION_ID, translate
 
 __all__ = ["copy_database"]
@@ -32,16 +33,11 @@ def copy_database(source: Path, target: Path) -> None:
             connection.execute("VACUUM INTO ?", (str(draft),))
         finally:
             connection.close()
-        for path in (draft, draft.parent):
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            if path is draft:
-                # A name that is taken meanwhile is somebody else's.
-                os.link(draft, target)
-                draft.unlink()
+        sync(draft)
+        # A name that is taken meanwhile is somebody else's.
+        os.link(draft, target)
+        draft.unlink()
+        sync(draft.parent)
     except apsw.Error as error:
         draft.unlink(missing_ok=True)
         raise translate(error, f"copying {str(source)!r}") from error

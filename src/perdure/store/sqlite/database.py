@@ -23,6 +23,7 @@ from ...core.errors import (
     StoreFull,
     StoreReadOnly,
 )
+from ..durable import sync
 from . import rows
 from .locks import LifeLocks, Turnstile
 from .sql import QUERIES, RENEWALS, SCHEMA
@@ -261,11 +262,7 @@ class Database:
         finally:
             connection.close()
         draft.rename(self.path)
-        directory = os.open(self.path.absolute().parent, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync(self.path.absolute().parent)
 
     def _connect(self, flags: int) -> apsw.Connection:
         name = str(self.path.absolute())

@@ -89,6 +89,7 @@ class Writer:
             assert self._database.turnstile is not None
             try:
                 with self._database.turnstile:
+                    self._database.check_place()
                     self._tx.run("vacuum")
                 busy = self._tx.one("truncate_log")[0]
                 if busy:
