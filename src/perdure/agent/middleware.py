@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar, final, get_args
 
@@ -128,10 +128,11 @@ class Continue(msgspec.Struct, frozen=True):
 
 
 @final
-class State:
+class State(MutableMapping[str, Any]):
     """What one middleware keeps for one session, as a mapping from names to JSON values.
 
-    A change is durable with the commit in which the hook's outcome is; where that doesn't come to be, there was no change.
+    A change is durable with the commit in which the hook's outcome is; where that doesn't come to be, there was no change. A list or an
+    object that is changed in place is kept only once it is assigned again.
     """
 
     def __init__(self, extension: str, kept: Mapping[str, Any], *, fixed: str = "") -> None:
@@ -143,18 +144,11 @@ class State:
     def __getitem__(self, key: str) -> Any:
         return self._kept[key]
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._kept
-
     def __iter__(self) -> Iterator[str]:
         return iter([*self._kept])
 
     def __len__(self) -> int:
         return len(self._kept)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value of a name, or ``default``."""
-        return self._kept.get(key, default)
 
     def __setitem__(self, key: str, value: Any) -> None:
         """Keep a value. Raises `UsageError` for one that is no JSON or has more than `STATE_LIMIT` bytes."""
@@ -166,8 +160,10 @@ class State:
         self._kept[key] = value
 
     def __delitem__(self, key: str) -> None:
-        del self._kept[key]
+        if key not in self._kept:
+            raise KeyError(key)
         self._change(Setting(extension=self._extension, key=key, dropped=True))
+        del self._kept[key]
 
     def _change(self, setting: Setting) -> None:
         if self._fixed:
