@@ -59,6 +59,9 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
 class WithBlobs(PassingStore):
     """A store, with content of more than ``threshold`` bytes in ``blobs``; `perdure.open(…, blobs=…)` makes one.
 
+    Only what a transactional tool returns stands in the database whatever its size: it comes to be inside a transaction, in which nobody
+    may wait for another disk.
+
     The bytes are durable and read back before the commit that refers to them begins, and pinned until it is decided. So a crash, a
     refusal or a lost answer leaves at most content that nobody refers to, which `sweep` removes; never a reference to nothing. What a
     deletion or a redaction takes out of the database goes from the blob store at once, or, if that fails, with the next sweep.
