@@ -77,7 +77,8 @@ _FACE = {
     "tools.context": "ToolContext",
     "tools.moments": "Moment",
     "tools.policy": "Allow ApprovalCall Ask Deny",
-    "tools.tool": "Done NotDone Tool ToolError Unknown tool",
+    "tools.running": "ToolError",
+    "tools.tool": "Done NotDone Tool Unknown tool",
     "tools.unique": "AlreadyDone",
 }
 """All that users import, by the module where it stands. Each is imported when it is first asked for; type checkers read `__init__.pyi`,

@@ -235,10 +235,10 @@ from .tools.policy import Allow as Allow
 from .tools.policy import ApprovalCall as ApprovalCall
 from .tools.policy import Ask as Ask
 from .tools.policy import Deny as Deny
+from .tools.running import ToolError as ToolError
 from .tools.tool import Done as Done
 from .tools.tool import NotDone as NotDone
 from .tools.tool import Tool as Tool
-from .tools.tool import ToolError as ToolError
 from .tools.tool import Unknown as Unknown
 from .tools.tool import tool as tool
 from .tools.unique import AlreadyDone as AlreadyDone

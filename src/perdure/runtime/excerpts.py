@@ -8,7 +8,7 @@ from ..core.entries import EffectSettled, MessageAdded, OperationEnded
 from ..core.layout import Layout
 from ..core.messages import ToolCallResponse
 from ..store.base import Store
-from ..tools.tool import ToolError
+from ..tools.running import ToolError
 from .context import Fetch, resolve_parts
 from .messages import Messages, read_entry
 from .shown import handle_of, slice_of

@@ -31,7 +31,7 @@ from ..core.reports import Extend, Guidance, Setting
 from ..core.words import words
 from ..models.base import ModelRequest, ModelSettings
 from ..tools.policy import Allow, ApprovalCall, Deny
-from ..tools.tool import ToolCancelled, begin, makes_coroutine
+from ..tools.running import ToolCancelled, begin, makes_coroutine
 from .about import read_metadata
 from .batch import Batch
 from .clock import Clock, first_of

@@ -14,7 +14,7 @@ from ..core.checkpoint import Checkpoint
 from ..core.finishing import OUTPUT_INVALID, REFUSED
 from ..core.records import Failure
 from ..core.words import said, words
-from ..tools.tool import Running, ToolCancelled, begin, makes_coroutine
+from ..tools.running import Running, ToolCancelled, begin, makes_coroutine
 from .clock import Clock, SystemClock, first_of
 from .steps import LETTING_GO_SECONDS
 

@@ -45,7 +45,8 @@ from ..store.base import StoredBlob
 from ..tools.context import ToolContext
 from ..tools.moments import LONGEST_SLEEP, Moment, moment_of
 from ..tools.returned import kept
-from ..tools.tool import ArgumentsInvalid, Done, NotDone, ResultInvalid, Tool, ToolCancelled, ToolError, Unknown, WithMedia
+from ..tools.running import ToolCancelled, ToolError
+from ..tools.tool import ArgumentsInvalid, Done, NotDone, ResultInvalid, Tool, Unknown, WithMedia
 from ..tools.transaction import InTransaction
 from . import tokens
 from .clock import Clock, first_of

@@ -27,7 +27,8 @@ from ..models.base import Model
 from ..models.prices import Price, Prices
 from ..models.router import Router
 from ..tools.context import ToolContext
-from ..tools.tool import BoundCall, Running, Tool, ToolError, begin
+from ..tools.running import Running, ToolError, begin
+from ..tools.tool import BoundCall, Tool
 from .content import Input
 from .context import stored_content
 from .recording import RecordedCall, Recording, Said, recorded

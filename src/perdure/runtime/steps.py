@@ -22,7 +22,8 @@ from ..core.reports import AttemptEnded, BeginStep, Reconciled
 from ..core.rules.endings import steps_of
 from ..core.words import words
 from ..store.base import StoredBlob
-from ..tools.tool import Done, NotDone, ToolCancelled, ToolError, begin, makes_coroutine, reconciled
+from ..tools.running import ToolCancelled, ToolError, begin, makes_coroutine
+from ..tools.tool import Done, NotDone, reconciled
 from ..tools.transaction import InTransaction
 from .batch import Batch
 from .clock import Clock, first_of

@@ -16,7 +16,8 @@ from ..core.reports import AttemptEnded
 from ..core.rules.endings import RAISED
 from ..core.words import said, words
 from ..store.base import Commit, Run, StoredBlob
-from ..tools.tool import ResultInvalid, ToolError
+from ..tools.running import ToolError
+from ..tools.tool import ResultInvalid
 from .batch import Batch
 
 __all__ = ["Made", "Transaction"]

@@ -39,7 +39,8 @@ from ..models.scripted import FunctionModel, Reply
 from ..runtime.messages import read_entries
 from ..store.base import SessionQuery, Store
 from ..tools.context import ToolContext
-from ..tools.tool import Done, NotDone, ToolError, Unknown, tool
+from ..tools.running import ToolError
+from ..tools.tool import Done, NotDone, Unknown, tool
 from .checks import find_problems
 from .clock import START, VirtualClock
 from .faults import Call, When

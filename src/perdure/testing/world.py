@@ -14,7 +14,7 @@ from ..core.messages import ToolCall
 from ..models.scripted import FunctionModel, Reply, Step, saved
 from ..runtime.model_calls import Pairing
 from ..tools.context import ToolContext
-from ..tools.tool import ToolError
+from ..tools.running import ToolError
 
 if TYPE_CHECKING:
     from ..models.base import Delta, ModelRequest

@@ -2,22 +2,9 @@
 
 from .context import ReconcileContext, ToolContext
 from .policy import ApprovalCall, Ask, Deny, Policy
+from .running import Running, ToolCancelled, ToolError, ToolFault
 from .sleep import sleep_tool
-from .tool import (
-    ArgumentsInvalid,
-    BoundCall,
-    Done,
-    NotDone,
-    ResultInvalid,
-    Running,
-    Tool,
-    ToolCancelled,
-    ToolError,
-    ToolFault,
-    Unknown,
-    as_tool,
-    tool,
-)
+from .tool import ArgumentsInvalid, BoundCall, Done, NotDone, ResultInvalid, Tool, Unknown, as_tool, tool
 
 __all__ = [
     "ApprovalCall",

@@ -13,7 +13,8 @@ import msgspec
 from ..core.errors import InvalidAgent
 from ..core.messages import Source
 from ..core.records import EffectClass
-from .tool import Tool, begin, is_seconds, makes_coroutine
+from .running import begin, makes_coroutine
+from .tool import Tool, is_seconds
 
 __all__ = ["Allow", "ApprovalCall", "Approve", "Ask", "Deny", "Policy", "Rule", "Ruling"]
 

@@ -22,9 +22,10 @@ from ..core.errors import SandboxUnavailable, UsageError
 from . import files
 from .context import ToolContext
 from .files import Content, FileRefused, Glob, StopWalk, Tree, shown, version_of
+from .running import ToolError
 from .sandbox import Sandbox, find_sandbox
 from .shell import NotStarted, clean_environment, run_command, shell_program
-from .tool import Done, Guard, NotDone, Tool, ToolError, Unknown, is_seconds, tool
+from .tool import Done, Guard, NotDone, Tool, Unknown, is_seconds, tool
 
 __all__ = ["Confinement", "mutating", "workspace_tools"]
 
