@@ -11,10 +11,10 @@ from collections.abc import Iterable, Set
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from ..core import canonical
 from ..core.budget import most_steps
-from ..core.records import Limits
 from ..models.router import Router
 from ..tools.tool import ArgumentsInvalid, Tool
 from .agent import Agent
@@ -26,11 +26,6 @@ __all__ = ["compatible", "describe", "difference", "fingerprint"]
 
 _FORMAT = 1
 """Goes up when `describe` says the same thing in another way."""
-
-_TOOL_FACTS = (
-    *("version", "directory", "effect", "key", "reconcile", "on_uncertain", "guard", "timeout", "exclusive"),
-    *("resumable", "unique", "calls", "agent", "background"),
-)
 
 
 def describe(agent: Agent) -> dict[str, Any]:
@@ -51,8 +46,8 @@ def describe(agent: Agent) -> dict[str, Any]:
             "function": None if agent.policy.function is None else identity_of(agent.policy.function),
             "timeout": agent.approval_timeout,
         },
-        "limits": _limits(agent.limits) | {"steps": most_steps(agent.limits)},
-        "session_limits": {} if agent.session_limits is None else _limits(agent.session_limits),
+        "limits": asdict(agent.limits) | {"steps": most_steps(agent.limits)},
+        "session_limits": {} if agent.session_limits is None else asdict(agent.session_limits),
         "settings": msgspec.to_builtins(agent.settings),
         "archive": agent.archive,
         "middleware": [_describe_middleware(item) for item in agent.middleware],
@@ -73,9 +68,10 @@ def difference(old: dict[str, Any], new: dict[str, Any]) -> tuple[str, ...]:
     ]
     if _differs(old, new, "archive"):
         sentences.append(f"the limit of results that are shown whole changed from {_shown(old, 'archive')} to {_shown(new, 'archive')}")
-    sentences += [f"the {what} changed" for fact, what in (("instructions", "instructions"),) if _differs(old, new, fact)]
+    if _differs(old, new, "instructions"):
+        sentences.append("the instructions changed")
     sentences += _output_differs(old.get("output") or {}, new.get("output") or {})
-    sentences += _tools_differ(old, new)
+    sentences += _tools_differ(old.get("tools") or [], new.get("tools") or [])
     sentences += _approval_differs(old.get("approve") or {}, new.get("approve") or {})
     for fact, what in (
         ("limits", "limit"),
@@ -172,10 +168,6 @@ def _compaction(compaction: Compaction) -> dict[str, Any]:
     return {"threshold": compaction.threshold, "bytes_per_token": compaction.bytes_per_token, "guidance": guidance}
 
 
-def _limits(limits: Limits) -> dict[str, Any]:
-    return {name: getattr(limits, name) for name in limits.__struct_fields__}
-
-
 def _route(agent: Agent) -> str:
     if agent.model is None:
         return ""
@@ -184,22 +176,28 @@ def _route(agent: Agent) -> str:
     return agent.model if isinstance(agent.model, str) else agent.model.name
 
 
-def _tools_differ(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    before = {tool["name"]: tool for tool in old.get("tools", ())}
-    after = {tool["name"]: tool for tool in new.get("tools", ())}
-    sentences = [f"the tool {name!r} was removed" for name in before if name not in after]
-    sentences += [f"the tool {name!r} was added" for name in after if name not in before]
-    common = [name for name in before if name in after]
-    if common != [name for name in after if name in before]:
-        sentences.append("the tools are in another order")
-    for name in common:
-        one, other = before[name], after[name]
-        if _differs(one, other, "description"):
+def _tools_differ(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[str]:
+    sentences, common = _items_differ("tool", old, new)
+    for name, before, after in common:
+        if _differs(before, after, "description"):
             sentences.append(f"the description of the tool {name!r} changed")
-        sentences += _schemas_differ(f"tool {name!r}", "parameter", one.get("parameters") or {}, other.get("parameters") or {})
-        facts = [{fact: tool.get(fact) for fact in _TOOL_FACTS} for tool in (one, other)]
+        sentences += _schemas_differ(f"tool {name!r}", "parameter", before.get("parameters") or {}, after.get("parameters") or {})
+        facts = [{fact: value for fact, value in tool.items() if fact not in ("description", "parameters")} for tool in (before, after)]
         sentences += _facts_differ(f"of the tool {name!r}, the ", *facts)
     return sentences
+
+
+def _items_differ(
+    kind: str, old: list[dict[str, Any]], new: list[dict[str, Any]]
+) -> tuple[list[str], list[tuple[str, dict[str, Any], dict[str, Any]]]]:
+    """Which came and went, and those that both have."""
+    before, after = {item["name"]: item for item in old}, {item["name"]: item for item in new}
+    sentences = [f"the {kind} {name!r} was removed" for name in before if name not in after]
+    sentences += [f"the {kind} {name!r} was added" for name in after if name not in before]
+    common = [name for name in before if name in after]
+    if common != [name for name in after if name in before]:
+        sentences.append(f"the {kind}s are in another order")
+    return sentences, [(name, before[name], after[name]) for name in common]
 
 
 def _schemas_differ(whole: str, part: str, old: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -231,14 +229,9 @@ def _output_differs(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _middleware_differs(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[str]:
-    before, after = {item["name"]: item for item in old}, {item["name"]: item for item in new}
-    sentences = [f"the middleware {name!r} was removed" for name in before if name not in after]
-    sentences += [f"the middleware {name!r} was added" for name in after if name not in before]
-    common = [name for name in before if name in after]
-    if common != [name for name in after if name in before]:
-        sentences.append("the middlewares are in another order")
-    for name in common:
-        sentences += _facts_differ(f"of the middleware {name!r}, the ", before[name], after[name])
+    sentences, common = _items_differ("middleware", old, new)
+    for name, before, after in common:
+        sentences += _facts_differ(f"of the middleware {name!r}, the ", before, after)
     return sentences
 
 
