@@ -249,11 +249,9 @@ class Agent:
 
 
 def _one_of(name: str, option: str, value: object, allowed: Any) -> Any:
-    """The very object that the word is in this program: msgspec omits a default only then, and stored bytes must not depend on it."""
-    for known in get_args(allowed):
-        if value == known:
-            return known
-    raise InvalidAgent(f"{option}={value!r:.200} of the agent {name!r} is unknown", hint=f"one of {', '.join(get_args(allowed))}")
+    if (known := canonical.known(value, allowed)) is None:
+        raise InvalidAgent(f"{option}={value!r:.200} of the agent {name!r} is unknown", hint=f"one of {', '.join(get_args(allowed))}")
+    return known
 
 
 def _check_repairs(name: str, repairs: object) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from .errors import NotCanonical
 
-__all__ = ["MAX_DEPTH", "MAX_INTEGER", "as_text", "check", "decode", "digest", "encode", "length", "short_digest"]
+__all__ = ["MAX_DEPTH", "MAX_INTEGER", "as_text", "check", "decode", "digest", "encode", "known", "length", "short_digest"]
 
 MAX_INTEGER = 2**53
 """The largest integer that every JSON reader keeps exactly."""
@@ -50,6 +50,12 @@ def digest(data: bytes) -> str:
 def short_digest(*fields: str | int) -> str:
     """SHA-256 over a list of fields, unambiguous whatever they contain."""
     return digest(encode(list(fields)))
+
+
+def known(word: object, words: Any) -> Any:
+    """The very object that a word of a ``Literal`` is in this program, or None: msgspec omits a default only then, and stored bytes must
+    not depend on it."""
+    return next((known for known in get_args(words) if known == word), None)
 
 
 def check(value: Any, where: str = "value", depth: int = 0) -> Any:

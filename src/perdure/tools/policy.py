@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
+from ..core import canonical
 from ..core.errors import InvalidAgent
 from ..core.messages import Source
 from ..core.records import EffectClass
@@ -40,10 +41,9 @@ class Ask(msgspec.Struct, frozen=True):
             raise TypeError("the reason must be text")
         if self.deadline_seconds is not None and not is_seconds(self.deadline_seconds):
             raise ValueError("deadline_seconds must be more than 0, or None")
-        if self.default not in get_args(Default):
+        if (known := canonical.known(self.default, Default)) is None:
             raise ValueError(f"default must be one of {', '.join(get_args(Default))}")
-        # The very object that the word is in this program: msgspec omits a default only then, and stored bytes must not depend on it.
-        msgspec.structs.force_setattr(self, "default", next(known for known in get_args(Default) if known == self.default))
+        msgspec.structs.force_setattr(self, "default", known)
 
 
 class Deny(msgspec.Struct, frozen=True):

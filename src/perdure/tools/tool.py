@@ -318,17 +318,14 @@ def _declare(
         raise InvalidTool(f"{name!r} can't be a tool's name", hint="1 to 64 letters, digits, '_' or '-'; pass name=")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidTool(f"the tool {name!r} yields", hint="a tool returns one result")
-    _one_of(name, "effect", effect, get_args(EffectClass))
-    _one_of(name, "on_uncertain", on_uncertain, get_args(OnUncertain))
-    _one_of(name, "guard", guard, get_args(Guard))
+    effect = _one_of(name, "effect", effect, EffectClass)
+    on_uncertain = _one_of(name, "on_uncertain", on_uncertain, OnUncertain)
+    guard = _one_of(name, "guard", guard, Guard)
     if timeout is not None and not is_seconds(timeout):
         raise InvalidTool(f"the timeout of the tool {name!r} is {timeout!r}", hint="seconds, more than 0; None for no limit")
-    if not isinstance(exclusive, bool):
-        raise InvalidTool(f"exclusive= of the tool {name!r} must be True or False")
-    if not isinstance(gives_way, bool):
-        raise InvalidTool(f"gives_way= of the tool {name!r} must be True or False")
-    if not isinstance(resumable, bool):
-        raise InvalidTool(f"resumable= of the tool {name!r} must be True or False")
+    for option, given in (("exclusive", exclusive), ("gives_way", gives_way), ("resumable", resumable)):
+        if not isinstance(given, bool):
+            raise InvalidTool(f"{option}= of the tool {name!r} must be True or False")
     if unique is not None and effect == "pure":
         raise InvalidTool(f"the tool {name!r} is pure, and there is nothing that only one call of it may do", hint="leave out unique=")
     if resumable and not makes_coroutine(function):
@@ -344,7 +341,7 @@ def _declare(
         name=name,
         description=shape.description if description is None else description,
         parameters=shape.parameters,
-        effect=_same(effect),
+        effect=effect,
         key=_key(name, key, shape),
         reconcile=reconcile,
         on_uncertain=on_uncertain,
@@ -373,14 +370,10 @@ def _in_transaction(asked: list[InTransaction], value: Any) -> Any:
     return value if asked else kept(value)
 
 
-def _one_of(name: str, option: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise InvalidTool(f"{option}={value!r} of the tool {name!r} is unknown", hint=f"one of {', '.join(allowed)}")
-
-
-def _same(effect: EffectClass) -> EffectClass:
-    """The very object that the word is in this program: msgspec omits a default only then, and stored bytes must not depend on it."""
-    return next(known for known in get_args(EffectClass) if known == effect)
+def _one_of(name: str, option: str, value: object, allowed: Any) -> Any:
+    if (known := canonical.known(value, allowed)) is None:
+        raise InvalidTool(f"{option}={value!r} of the tool {name!r} is unknown", hint=f"one of {', '.join(get_args(allowed))}")
+    return known
 
 
 def _key(name: str, key: Iterable[str] | str | None, shape: Shape) -> tuple[str, ...] | None:
