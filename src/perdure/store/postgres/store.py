@@ -39,6 +39,7 @@ from ..base import (
     StoredBlob,
     UniqueRow,
 )
+from ..listeners import Listeners
 from ..pools import OwnersPool, Share
 from ..scanning import hand_over
 from . import alone, reads, shapes
@@ -107,7 +108,7 @@ class PostgresStore:
         # Empty until the store was opened, and not an error: `isinstance(store, Store)` reads the properties.
         self._known: tuple[str, bytes] = ("", b"")
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._listeners: dict[object, Callable[[int | None], None]] = {}
+        self._listeners = Listeners(self._follow)
         self._runners: set[str] = set()
 
     @property
@@ -137,7 +138,7 @@ class PostgresStore:
             self._reads = Lanes(database, self._readers, "reader")
             self._alone = Lanes(database, 2, "alone")
             self._pulse = Lanes(database, 1, "pulse")
-            self._notices = Notices(database, self._loop, self._notify, self._poll)
+            self._notices = Notices(database, self._loop, self._listeners.tell, self._poll)
             self._writer = Writer(database, self._loop, self._changed)
             self._writer.start(line)
             self._known = database.store_id, database.secret
@@ -398,32 +399,17 @@ class PostgresStore:
 
     def changes(self, listener: Callable[[int | None], None]) -> Callable[[], None]:
         self._opened()
-        token = object()
-        self._listeners[token] = listener
-        if len(self._listeners) == 1:
-            self._notices.follow(True)
+        return self._listeners.add(listener)
 
-        def stop() -> None:
-            if self._listeners.pop(token, None) is not None and not self._listeners and self._database is not None:
-                self._notices.follow(False)
-
-        return stop
+    def _follow(self, following: bool) -> None:
+        if self._database is not None:
+            self._notices.follow(following)
 
     def _changed(self, no: int | None) -> None:
         """Something was written here: whoever listens here hears it now, and others a little later."""
-        self._notify(no)
+        self._listeners.tell(no)
         if self._database is not None:
             self._notices.announce(no)
-
-    def _notify(self, no: int | None) -> None:
-        for token, listener in list(self._listeners.items()):
-            if token in self._listeners:
-                try:
-                    listener(no)
-                except Exception as error:
-                    # One listener's fault is not another's.
-                    assert self._loop is not None
-                    self._loop.call_exception_handler({"message": "a listener to a store's changes failed", "exception": error})
 
     def _not_forked(self) -> None:
         if os.getpid() != self._pid:

@@ -39,6 +39,7 @@ from ..base import (
     StoredBlob,
     UniqueRow,
 )
+from ..listeners import Listeners
 from ..pools import OwnersPool, Share
 from .database import Database
 from .reads import Reader
@@ -103,7 +104,7 @@ class SQLiteStore:
         # Empty until the store was opened, and not an error: `isinstance(store, Store)` reads the properties.
         self._known: tuple[str, bytes] = ("", b"")
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._listeners: dict[object, Callable[[int | None], None]] = {}
+        self._listeners = Listeners(self._follow)
 
     @property
     def store_id(self) -> str:
@@ -123,7 +124,7 @@ class SQLiteStore:
                 return
             self._loop = asyncio.get_running_loop()
             database = Database(self._path, busy_timeout=self._busy_timeout, vfs=self._vfs)
-            writer = Writer(database, self._loop, self._notify, self._poll)
+            writer = Writer(database, self._loop, self._listeners.tell, self._poll)
             try:
                 await writer.start()
             except asyncio.CancelledError:
@@ -343,26 +344,11 @@ class SQLiteStore:
 
     def changes(self, listener: Callable[[int | None], None]) -> Callable[[], None]:
         self._opened()
-        token = object()
-        self._listeners[token] = listener
-        if len(self._listeners) == 1 and self._writer is not None:
-            self._writer.follow(True)
+        return self._listeners.add(listener)
 
-        def stop() -> None:
-            if self._listeners.pop(token, None) is not None and not self._listeners and self._writer is not None:
-                self._writer.follow(False)
-
-        return stop
-
-    def _notify(self, no: int | None) -> None:
-        for token, listener in list(self._listeners.items()):
-            if token in self._listeners:
-                try:
-                    listener(no)
-                except Exception as error:
-                    # One listener's fault is not another's.
-                    assert self._loop is not None
-                    self._loop.call_exception_handler({"message": "a listener to a store's changes failed", "exception": error})
+    def _follow(self, following: bool) -> None:
+        if self._writer is not None:
+            self._writer.follow(following)
 
     def _not_forked(self) -> None:
         if os.getpid() != self._pid:
