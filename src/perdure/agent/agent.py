@@ -255,7 +255,7 @@ def _one_of(name: str, option: str, value: object, allowed: Any) -> Any:
 
 
 def _check_repairs(name: str, repairs: object) -> None:
-    if isinstance(repairs, bool) or not isinstance(repairs, int) or not 0 <= repairs <= REPAIRS_LIMIT:
+    if not canonical.is_whole(repairs, 0, REPAIRS_LIMIT):
         raise InvalidAgent(f"repairs={repairs!r:.200} of the agent {name!r} is no number of repairs", hint=f"0 to {REPAIRS_LIMIT}")
 
 
@@ -311,7 +311,7 @@ def _checked_tools(name: str, tools: object) -> tuple[Tool, ...]:
 def _check_archive(name: str, archive: object, tools: dict[str, Tool]) -> None:
     if archive is None:
         return
-    if isinstance(archive, bool) or not isinstance(archive, int) or not ARCHIVE_LEAST <= archive <= canonical.MAX_INTEGER:
+    if not canonical.is_whole(archive, ARCHIVE_LEAST):
         raise InvalidAgent(f"archive={archive!r} of the agent {name!r} is no length", hint=f"bytes, at least {ARCHIVE_LEAST}, or None")
     if READ_RESULT in tools:
         raise DuplicateTool(f"the agent {name!r} has a tool named {READ_RESULT!r}, which archive= brings along", hint="rename it")

@@ -39,7 +39,7 @@ class Compaction:
     guidance: str = GUIDANCE
 
     def __post_init__(self) -> None:
-        if isinstance(self.threshold, bool) or not isinstance(self.threshold, int) or not 0 < self.threshold <= canonical.MAX_INTEGER:
+        if not canonical.is_whole(self.threshold, 1):
             raise InvalidAgent(f"threshold={self.threshold!r} is no number of tokens", hint="at least 1")
         ratio = self.bytes_per_token
         if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not (math.isfinite(ratio) and 0.1 <= ratio <= 100):

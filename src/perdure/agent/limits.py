@@ -33,7 +33,7 @@ def wrong_limit(limits: object) -> tuple[str, str] | None:
         value = getattr(limits, limit)
         # Seconds are counted in milliseconds.
         most = canonical.MAX_INTEGER // 1000 if limit == "seconds" else canonical.MAX_INTEGER
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most):
+        if value is not None and not canonical.is_whole(value, least, most):
             unit = ", in billionths of a dollar: usd(2.50)" if limit == "cost" else ""
             none = f"None, which is {STEPS} for an agent's turn; 10**9 is as good as none" if limit == "steps" else "None"
             return f"have {limit}={value!r:.40}, which is no number of {limit}", f"at least {least}{unit}, or {none}"

@@ -72,7 +72,7 @@ class SessionMemory:
     def __post_init__(self) -> None:
         for name in ("min_tokens", "min_text_messages", "max_tokens"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= canonical.MAX_INTEGER:
+            if not canonical.is_whole(value, 1):
                 raise InvalidAgent(f"{name}={value!r} of a session memory is no number", hint="a whole number, at least 1")
         ratio = self.growth_ratio
         if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not (math.isfinite(ratio) and 0 <= ratio <= 1_000):

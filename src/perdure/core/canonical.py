@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any, get_args
+from typing import Any, TypeGuard, get_args
 
 import msgspec
 
 from .errors import NotCanonical
 
-__all__ = ["MAX_DEPTH", "MAX_INTEGER", "as_text", "check", "decode", "digest", "encode", "known", "length", "short_digest"]
+__all__ = ["MAX_DEPTH", "MAX_INTEGER", "as_text", "check", "decode", "digest", "encode", "is_whole", "known", "length", "short_digest"]
 
 MAX_INTEGER = 2**53
 """The largest integer that every JSON reader keeps exactly."""
@@ -50,6 +50,11 @@ def digest(data: bytes) -> str:
 def short_digest(*fields: str | int) -> str:
     """SHA-256 over a list of fields, unambiguous whatever they contain."""
     return digest(encode(list(fields)))
+
+
+def is_whole(value: object, least: int, most: int = MAX_INTEGER) -> TypeGuard[int]:
+    """Whether it is a whole number in these bounds; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def known(word: object, words: Any) -> Any:

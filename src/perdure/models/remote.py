@@ -140,7 +140,7 @@ class RemoteModel(ABC):
         self._timeout = timeout
         self._streaming = streaming
         self._structured = structured
-        if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
+        if window is not None and not canonical.is_whole(window, 1):
             raise UsageError(f"window={window!r} is no number of tokens", hint="at least 1")
         self.window = window or self._window
         self.count = count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..core import canonical
 from ..core.errors import UnknownRoute, UsageError
 from .base import Model
 from .resolve import resolve
@@ -35,7 +36,7 @@ class Router:
         for name, window in self._windows.items():
             if name not in self._routes:
                 raise UsageError(f"the window of {name!r} belongs to no route", hint=f"known are {', '.join(self._routes)}")
-            if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+            if not canonical.is_whole(window, 1):
                 raise UsageError(f"the window of {name!r} is {window!r}", hint="tokens, at least 1")
 
     @classmethod
