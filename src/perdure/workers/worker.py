@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from ..agent import Agent
 from ..core.errors import CapacityExceeded, StoreError, UsageError
@@ -106,12 +106,12 @@ class Worker:
             await self._runtime.close()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _outliving(self, what: str, work: object) -> None:
+    async def _outliving(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
         pause = PAUSE
         while True:
             began = asyncio.get_running_loop().time()
             try:
-                await work()  # type: ignore[operator]
+                await work()
             except Exception as error:
                 _log.warning("%s failed, and is tried again: %s", what, error)
             if asyncio.get_running_loop().time() - began > PAUSE_LIMIT:

@@ -394,6 +394,7 @@ class PostgresStore:
             self._changed(no)
 
     async def vacuum(self) -> None:
+        """As promised, and for as long as `VACUUM_TIMEOUT` it takes one of the connections of claims, forks and transactional commits."""
         self._writable()
         await self._alone.write(lambda line, _: alone.vacuum(line, VACUUM_TIMEOUT), once=True)
 

@@ -226,11 +226,10 @@ class Database:
         try:
             self._locks.mkdir(mode=0o700, exist_ok=True)
             self.turnstile = Turnstile(self._locks)
-        except OSError as error:
+        except OSError:
             # A read-only file system lets nobody write, whatever the modes say.
             if not self._exists():
                 raise
-            del error
             self.read_only = True
 
     def _make(self) -> None:
