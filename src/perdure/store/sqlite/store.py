@@ -154,12 +154,10 @@ class SQLiteStore:
         return self._time()
 
     async def load(self, session_id: str, *, hidden: bool = False) -> Loaded | None:
-        reader = self._reading()
-        return await reader.run(reader.load, session_id, self._time(), hidden)
+        return await self._read(Reader.load, session_id, self._time(), hidden)
 
     async def buried(self, session_id: str) -> bool:
-        reader = self._reading()
-        return await reader.run(reader.buried, session_id)
+        return await self._read(Reader.buried, session_id)
 
     async def commit(self, commit: Commit) -> CommitAnswer:
         answer: CommitAnswer = await self._write(CommitWrite(commit))
@@ -178,8 +176,7 @@ class SQLiteStore:
         return answer
 
     async def tree(self, root: str) -> list[SessionRow]:
-        reader = self._reading()
-        return await reader.run(reader.tree, root)
+        return await self._read(Reader.tree, root)
 
     async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
         answer: Committed | Held | NoSession = await self._write(ClaimWrite(no, runner, force=force))
@@ -194,27 +191,22 @@ class SQLiteStore:
         return expires
 
     async def runners(self) -> list[Runner]:
-        reader = self._reading()
-        return await reader.run(reader.runners, self._time())
+        return await self._read(Reader.runners, self._time())
 
     async def retire(self, runner: str) -> None:
         await self._write(Retire(runner))
 
     async def runnable(self, *, limit: int, agents: Sequence[str] | None = None, left: bool = False) -> list[str]:
-        reader = self._reading()
-        return await reader.run(reader.runnable, limit, None if agents is None else list(agents), left, self._time())
+        return await self._read(Reader.runnable, limit, None if agents is None else list(agents), left, self._time())
 
     async def next_wake(self) -> int | None:
-        reader = self._reading()
-        return await reader.run(reader.next_wake)
+        return await self._read(Reader.next_wake)
 
     async def inbox(self, no: int) -> list[InboxRow]:
-        reader = self._reading()
-        return await reader.run(reader.inbox, no)
+        return await self._read(Reader.inbox, no)
 
     async def submission(self, no: int, submission_id: str) -> InboxRow | None:
-        reader = self._reading()
-        return await reader.run(reader.submission, no, submission_id)
+        return await self._read(Reader.submission, no, submission_id)
 
     async def entries(
         self,
@@ -226,9 +218,8 @@ class SQLiteStore:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> list[Sealed]:
-        reader = self._reading()
         wanted = None if kinds is None else list(kinds)
-        return await reader.run(reader.entries, no, after, before, wanted, limit, newest_first)
+        return await self._read(Reader.entries, no, after, before, wanted, limit, newest_first)
 
     async def scan(
         self,
@@ -239,76 +230,61 @@ class SQLiteStore:
         kinds: Iterable[str] | None = None,
         limit: int | None = None,
     ) -> T:
-        reader = self._reading()
         wanted = None if kinds is None else list(kinds)
-        return await reader.run(reader.scan, take, no, spans, wanted, limit)
+        return await self._read(Reader.scan, take, no, spans, wanted, limit)
 
     async def seek(self, no: int, numbers: Sequence[int]) -> list[int | None]:
-        reader = self._reading()
-        return await reader.run(reader.seek, no, numbers)
+        return await self._read(Reader.seek, no, numbers)
 
     async def effects(self, no: int, *, key: bytes | None = None, state: str | None = None, after: int = 0) -> list[EffectRow]:
-        reader = self._reading()
-        return await reader.run(reader.effects, no, key or b"", state, after)
+        return await self._read(Reader.effects, no, key or b"", state, after)
 
     async def unique(self, key: str) -> UniqueRow | None:
-        reader = self._reading()
-        return await reader.run(reader.unique, key)
+        return await self._read(Reader.unique, key)
 
     async def uniques(self, no: int) -> list[UniqueRow]:
-        reader = self._reading()
-        return await reader.run(reader.uniques, no)
+        return await self._read(Reader.uniques, no)
 
     async def sessions(self, query: SessionQuery) -> list[SessionRow]:
-        reader = self._reading()
-        return await reader.run(reader.sessions, query)
+        return await self._read(Reader.sessions, query)
 
     async def blob(self, root: str, digest: str) -> StoredBlob | None:
-        reader = self._reading()
-        return await reader.run(reader.blob, root, digest)
+        return await self._read(Reader.blob, root, digest)
 
     async def outside(self, digests: Sequence[str]) -> set[str]:
-        reader = self._reading()
-        return await reader.run(reader.outside, digests)
+        return await self._read(Reader.outside, digests)
 
     async def put_blob(self, root: str, blob: StoredBlob | OutsideBlob) -> None:
         await self._write(PutBlob(root, blob))
 
     async def blobs(self, root: str) -> list[str]:
-        reader = self._reading()
-        return await reader.run(reader.blobs, root)
+        return await self._read(Reader.blobs, root)
 
     async def place(self, place: str = "") -> str:
-        reader = self._reading()
-        known = await reader.run(reader.place)
+        known = await self._read(Reader.place)
         if known or not place:
             return known
         stands: str = await self._write(TakePlace(place))
         return stands
 
     async def cursor(self, no: int, consumer: str) -> int:
-        reader = self._reading()
-        return await reader.run(reader.cursor, no, consumer)
+        return await self._read(Reader.cursor, no, consumer)
 
     async def heads(self, *, after: int, limit: int) -> list[SessionRow]:
-        reader = self._reading()
-        return await reader.run(reader.heads, after, limit)
+        return await self._read(Reader.heads, after, limit)
 
     async def submissions(self, no: int, *, after: str, limit: int) -> list[InboxRow]:
-        reader = self._reading()
-        return await reader.run(reader.submissions, no, after, limit)
+        return await self._read(Reader.submissions, no, after, limit)
 
     async def cursors(self, no: int) -> list[tuple[str, int]]:
-        reader = self._reading()
-        return await reader.run(reader.cursors, no)
+        return await self._read(Reader.cursors, no)
 
     async def ack(self, no: int, consumer: str, seq: int) -> int:
         stands: int = await self._write(Ack(no, consumer, seq))
         return stands
 
     async def news(self, consumer: str, *, after: int = 0, limit: int, no: int | None = None) -> list[News]:
-        reader = self._reading()
-        return await reader.run(reader.news, consumer, after, limit, no)
+        return await self._read(Reader.news, consumer, after, limit, no)
 
     async def forget(self, consumer: str) -> None:
         await self._write(Forget(consumer))
@@ -317,16 +293,13 @@ class SQLiteStore:
         await self._write(Delete(no, keep, receipts, erased))
 
     async def pool(self, owner: str) -> Pool | None:
-        reader = self._reading()
-        return await reader.run(reader.pool, owner)
+        return await self._read(Reader.pool, owner)
 
     async def pools(self, *, after: str, limit: int) -> list[OwnersPool]:
-        reader = self._reading()
-        return await reader.run(reader.pools, after, limit)
+        return await self._read(Reader.pools, after, limit)
 
     async def share(self, no: int) -> Share | None:
-        reader = self._reading()
-        return await reader.run(reader.share, no)
+        return await self._read(Reader.share, no)
 
     async def change_pool(self, owner: str, limits: Limits, *, fresh: str, add: bool) -> Pool:
         pool: Pool = await self._write(ChangePool(owner, limits, fresh, add=add))
@@ -360,10 +333,10 @@ class SQLiteStore:
             raise StoreClosed("the store is not open", hint="await store.open() first")
         return self._database
 
-    def _reading(self) -> Reader:
+    async def _read(self, read: Callable[..., T], *arguments: Any) -> T:
         self._opened()
         assert self._reader is not None
-        return self._reader
+        return await self._reader.run(read, self._reader, *arguments)
 
     async def _write(self, write: Write) -> Any:
         if self._opened().read_only:
