@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..core.entries import Entry
-from ..core.messages import ToolCall
 from ..models.scripted import FunctionModel, Reply, Step, saved
 from ..runtime.model_calls import Pairing
 from ..tools.context import ToolContext
@@ -179,8 +178,3 @@ class World:
             yield reply
 
         return FunctionModel(play, name=name, window=window)
-
-
-def call(name: str, **arguments: Any) -> ToolCall:
-    """A call for a scripted `Reply`."""
-    return ToolCall(name=name, arguments=arguments)
