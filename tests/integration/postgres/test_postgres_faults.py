@@ -644,7 +644,8 @@ async def test_a_change_elsewhere_is_heard_by_number_and_where_nobody_listens_by
         polling.changes(lambda _: polled.set())
         async with asyncio.timeout(20):
             # The first poll says that anything may have happened; from then on, only announcements can tell.
-            assert await heard.get() is None
+            while await heard.get() is not None:
+                pass
             await polled.wait()
             polled.clear()
             await one.commit(step(no))
@@ -660,7 +661,8 @@ async def test_a_listener_whose_connection_is_cut_hears_again(postgres: Server) 
         heard: asyncio.Queue[int | None] = asyncio.Queue()
         two.changes(heard.put_nowait)
         async with asyncio.timeout(20):
-            assert await heard.get() is None
+            while await heard.get() is not None:
+                pass
             postgres.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s", schema)
             version = 1
             while True:
@@ -677,7 +679,8 @@ async def test_what_changes_while_there_is_no_connection_for_announcements_is_an
         heard: asyncio.Queue[int | None] = asyncio.Queue()
         hearing.changes(heard.put_nowait)
         async with asyncio.timeout(20):
-            assert await heard.get() is None
+            while await heard.get() is not None:
+                pass
             await one.commit(step(first))
             while await heard.get() != first:
                 pass
@@ -703,7 +706,8 @@ async def test_a_notice_of_somebody_else_says_that_anything_may_have_changed_and
         heard: asyncio.Queue[int | None] = asyncio.Queue()
         hearing.changes(heard.put_nowait)
         async with asyncio.timeout(20):
-            assert await heard.get() is None
+            while await heard.get() is not None:
+                pass
             postgres.execute("SELECT pg_notify(%s, %s)", channel_of(schema), payload)
             while await heard.get() is not None:
                 pass
@@ -725,7 +729,8 @@ async def test_a_process_with_thousands_of_open_files_announces_and_hears(postgr
             heard: asyncio.Queue[int | None] = asyncio.Queue()
             hearing.changes(heard.put_nowait)
             async with asyncio.timeout(20):
-                assert await heard.get() is None
+                while await heard.get() is not None:
+                    pass
                 await one.commit(step(no))
                 while await heard.get() != no:
                     pass
