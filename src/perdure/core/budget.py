@@ -13,6 +13,7 @@ from . import canonical
 from .checkpoint import Allowance, Checkpoint, Turn
 from .entries import Entry, OperationEnded, Recovered
 from .records import Amounts, Limits, Pool, Reached, Scope
+from .usage import Totals
 
 __all__ = [
     "LIMITS",
@@ -83,43 +84,29 @@ def sum_of(one: Amounts, other: Amounts) -> Amounts:
 
 def spent_by(turn: Turn) -> Amounts:
     """What a turn used itself, without what it carries on."""
-    usage = turn.usage
-    return Amounts(
-        steps=turn.step,
-        tool_calls=turn.tool_calls,
-        model_calls=usage.calls,
-        tokens=usage.total_tokens,
-        cost=usage.cost,
-        ms=turn.ran,
-        unknown=usage.unknown_calls,
-        unpriced=usage.unpriced_calls,
-    )
+    return _amounts(turn.usage, steps=turn.step, tool_calls=turn.tool_calls, ms=turn.ran)
 
 
 def own(turn: Turn) -> Amounts:
     """What a turn used without its children, which draw from their owner's pool themselves."""
-    used, others = spent_by(turn), turn.others
-    if others is None:
-        return used
-    theirs = Amounts(
-        model_calls=others.calls,
-        tokens=others.total_tokens,
-        cost=others.cost,
-        unknown=others.unknown_calls,
-        unpriced=others.unpriced_calls,
-    )
-    return plus(used, theirs, -1)
+    used = spent_by(turn)
+    return used if turn.others is None else plus(used, _amounts(turn.others), -1)
 
 
 def _spent_in_session(checkpoint: Checkpoint, turn: Turn) -> Amounts:
-    before, usage = checkpoint.spent or Amounts(), checkpoint.usage
+    before = checkpoint.spent or Amounts()
+    steps, tool_calls = before.steps + turn.step, before.tool_calls + turn.tool_calls
+    return _amounts(checkpoint.usage, steps=steps, tool_calls=tool_calls, ms=before.ms + turn.ran)
+
+
+def _amounts(usage: Totals, *, steps: int = 0, tool_calls: int = 0, ms: int = 0) -> Amounts:
     return Amounts(
-        steps=before.steps + turn.step,
-        tool_calls=before.tool_calls + turn.tool_calls,
-        ms=before.ms + turn.ran,
+        steps=steps,
+        tool_calls=tool_calls,
         model_calls=usage.calls,
         tokens=usage.total_tokens,
         cost=usage.cost,
+        ms=ms,
         unknown=usage.unknown_calls,
         unpriced=usage.unpriced_calls,
     )
