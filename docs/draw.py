@@ -67,6 +67,7 @@ ALIASES: dict[str, Any] = {
     "EffectClass": records.EffectClass,
     "Role": messages.Role,
     "Hold": records.Hold,
+    "Ending": records.Ending,
 }
 """The names in fields' types that stand for a choice of words."""
 

@@ -35,7 +35,7 @@ _FACE = {
     """,
     "core.media": "Media",
     "core.messages": "Blob Message Part Quote Reasoning RedactedPart Source Text ToolCall ToolCallResponse Uri",
-    "core.records": "Amounts Decision EffectClass Failure Identity Limits Reached ToolPolicy",
+    "core.records": "Amounts Decision EffectClass Ending Failure Identity Limits Reached ToolPolicy",
     "core.usage": "Cost Totals Usage usd",
     "models.base": "Delta Model ModelOutput ModelRequest ModelSettings OutputSpec ReasoningDelta TextDelta ToolSpec",
     "models.prices": "Price Prices",

@@ -144,6 +144,7 @@ from .core.messages import Uri as Uri
 from .core.records import Amounts as Amounts
 from .core.records import Decision as Decision
 from .core.records import EffectClass as EffectClass
+from .core.records import Ending as Ending
 from .core.records import Failure as Failure
 from .core.records import Identity as Identity
 from .core.records import Limits as Limits

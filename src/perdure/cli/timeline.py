@@ -77,7 +77,7 @@ class Timeline:
                     self._item("called", entry, actor=entry.author)
             case TurnEnded():
                 turn = self.turns[-1]
-                turn |= {"status": entry.kind.removeprefix("turn_"), "ended": entry.at, "reason": entry.reason, "usage": plain(entry.usage)}
+                turn |= {"status": entry.outcome, "ended": entry.at, "reason": entry.reason, "usage": plain(entry.usage)}
                 turn |= {"steps": entry.steps, "tool_calls": entry.tool_calls, "failure": plain(getattr(entry, "failure", None))}
                 self._inside = False
             case MessageAdded():

@@ -9,7 +9,7 @@ import msgspec
 from . import canonical
 from .errors import FormatUnknown, UsageError
 from .messages import Blob, Part, Quote, Role, Source
-from .records import Decision, Limits, Metadata, ToolPolicy
+from .records import Decision, Ending, Limits, Metadata, ToolPolicy
 from .usage import Totals
 
 __all__ = [
@@ -174,7 +174,7 @@ class ReportOutcome(Command, frozen=True, kw_only=True):
     kind = "outcome"
     operation: str
     session: str
-    outcome: Literal["completed", "aborted", "failed", "limited"]
+    outcome: Ending
     spent: Totals
     result: Any = None
     reason: str = ""

@@ -21,6 +21,7 @@ from .records import (
     Attempt,
     Decision,
     EffectMatch,
+    Ending,
     Errand,
     Failure,
     Identity,
@@ -39,6 +40,7 @@ from .records import (
 from .usage import Cost, Totals, Usage
 
 __all__ = [
+    "ENDINGS",
     "KINDS",
     "TERMINALS",
     "AllowanceGranted",
@@ -320,6 +322,7 @@ class RequestClosed(Entry, frozen=True, kw_only=True):
 class TurnEnded(Entry, frozen=True, kw_only=True):
     """A turn is over, in exactly one of four ways. ``ran`` is how long it ran (ms), where its time is limited."""
 
+    outcome: ClassVar[Ending]
     turn: str
     submission: str
     steps: int
@@ -341,6 +344,7 @@ class TurnCompleted(TurnEnded, frozen=True, kw_only=True):
     """
 
     kind = "turn_completed"
+    outcome = "completed"
     output: int = 0
     call: str = ""
     argument: str = ""
@@ -353,6 +357,7 @@ class TurnAborted(TurnEnded, frozen=True, kw_only=True):
     """
 
     kind = "turn_aborted"
+    outcome = "aborted"
     interrupt: str = ""
     actor: str = ""
     extension: str = ""
@@ -362,6 +367,7 @@ class TurnFailed(TurnEnded, frozen=True, kw_only=True):
     """It could not go on."""
 
     kind = "turn_failed"
+    outcome = "failed"
     failure: Failure
 
 
@@ -369,6 +375,7 @@ class TurnLimited(TurnEnded, frozen=True, kw_only=True):
     """It reached a limit: ``limit`` names it, ``reached`` says whose it was and how much of it was used."""
 
     kind = "turn_limited"
+    outcome = "limited"
     limit: str
     reached: Reached | None = None
 
@@ -378,7 +385,7 @@ class TurnEnding(Entry, frozen=True, kw_only=True):
 
     kind = "turn_ending"
     turn: str
-    outcome: Literal["completed", "aborted", "failed", "limited"]
+    outcome: Ending
     reason: str = ""
     failure: Failure | None = None
     limit: str = ""
@@ -557,7 +564,7 @@ class ChildEnded(Entry, frozen=True, kw_only=True):
 
     kind = "child_ended"
     operation: str
-    outcome: Literal["completed", "aborted", "failed", "limited"]
+    outcome: Ending
     spent: Totals
     reason: str = ""
     parts: tuple[Part, ...] = ()
@@ -764,7 +771,10 @@ KINDS: dict[str, Any] = {entry.kind: entry for entry in _ENTRIES} | {
 }
 """Kind → what its body decodes to."""
 
-TERMINALS: tuple[str, ...] = tuple(entry.kind for entry in _ENTRIES if issubclass(entry, TurnEnded))
+ENDINGS: dict[Ending, type[TurnEnded]] = {entry.outcome: entry for entry in (TurnCompleted, TurnAborted, TurnFailed, TurnLimited)}
+"""How a turn can end → the entry that says so."""
+
+TERMINALS: tuple[str, ...] = tuple(entry.kind for entry in ENDINGS.values())
 """The kinds that end a turn."""
 
 _set = msgspec.structs.force_setattr

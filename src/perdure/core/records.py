@@ -17,6 +17,7 @@ __all__ = [
     "Decision",
     "EffectClass",
     "EffectMatch",
+    "Ending",
     "Errand",
     "Failure",
     "Finishing",
@@ -49,6 +50,7 @@ CALL_KINDS: frozenset[str] = frozenset({"tool", "child", "timer", "handoff"})
 EffectClass: TypeAlias = Literal["pure", "idempotent", "transactional", "external"]
 Status: TypeAlias = Literal["succeeded", "failed", "uncertain", "cancelled"]
 Decision: TypeAlias = Literal["approve", "grant", "deny", "abort", "settle", "retry", "reply"]
+Ending: TypeAlias = Literal["completed", "aborted", "failed", "limited"]
 Scope: TypeAlias = Literal["turn", "run", "session", "owner"]
 Hold: TypeAlias = Literal["results", "output", "end"]
 Finishing: TypeAlias = Literal["answer", "tool", "ask"]

@@ -86,7 +86,7 @@ class Metrics(Observer):
         turn = change.before.turn
         agent = turn.agent if turn is not None else change.after.agent
         began = self._begun.ended(change.session_id, entry.turn) or (turn.started if turn is not None else entry.at)
-        self._turns.labels(agent, entry.kind.removeprefix("turn_")).inc()
+        self._turns.labels(agent, entry.outcome).inc()
         self._turn_seconds.labels(agent).observe((entry.at - began) / 1000)
 
     def _operation(self, change: Change, entry: OperationEnded) -> None:

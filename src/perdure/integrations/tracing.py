@@ -123,7 +123,7 @@ class Tracing(Observer):
             "gen_ai.usage.input_tokens": entry.usage.input_tokens,
             "gen_ai.usage.output_tokens": entry.usage.output_tokens,
             "perdure.turn": entry.turn,
-            "perdure.outcome": entry.kind.removeprefix("turn_"),
+            "perdure.outcome": entry.outcome,
             "perdure.steps": entry.steps,
             "perdure.tool_calls": entry.tool_calls,
             "perdure.unknown_calls": entry.usage.unknown_calls,

@@ -192,7 +192,7 @@ class _Reader:
             case MessageAdded() if self._turn is not None:
                 await self._message(entry)
             case TurnEnded() if self._turn is not None:
-                self._end(entry.kind.removeprefix("turn_"), entry.reason, entry.usage)
+                self._end(entry.outcome, entry.reason, entry.usage)
 
     async def _ended(self, entry: OperationEnded) -> None:
         self._receipts[entry.seq] = entry.parts

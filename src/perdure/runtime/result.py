@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from ..agent import Agent
 from ..agent.output import OutputMisfit
 from ..core import canonical
-from ..core.entries import SubmissionRefused, TurnAborted, TurnCompleted, TurnEnded, TurnFailed, TurnLimited
+from ..core.entries import SubmissionRefused, TurnCompleted, TurnEnded, TurnFailed
 from ..core.errors import OutputInvalid, SubmissionRejected
 from ..core.finishing import ALL_ARGUMENTS
 from ..core.messages import Message
-from ..core.records import Failure
+from ..core.records import Ending, Failure
 from ..core.usage import Totals
 from .model_calls import ModelCall, Spending
 
@@ -33,7 +33,7 @@ class Result:
     session_id: str
     submission: str
     turn: str
-    status: Literal["completed", "aborted", "failed", "limited"]
+    status: Ending
     output: Any
     text: str
     usage: Totals
@@ -63,20 +63,11 @@ def result_of(session_id: str, ended: TurnEnded, answer: Message | None, calls: 
         made = next((item.arguments for item in answer.tool_calls if call and item.id == call), None)
         if made is not None:
             output = made if ended.argument == ALL_ARGUMENTS or not isinstance(made, dict) else made.get(ended.argument)
-    match ended:
-        case TurnCompleted():
-            status: Literal["completed", "aborted", "failed", "limited"] = "completed"
-        case TurnAborted():
-            status = "aborted"
-        case TurnLimited():
-            status = "limited"
-        case _:
-            status = "failed"
     return Result(
         session_id=session_id,
         submission=ended.submission,
         turn=ended.turn,
-        status=status,
+        status=ended.outcome,
         output=output,
         text=canonical.as_text(output),
         usage=ended.usage,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from .. import canonical
 from ..checkpoint import Operation, Turn
@@ -19,11 +19,9 @@ from ..entries import (
     OperationPlanned,
     RequestClosed,
     TurnAborted,
-    TurnCompleted,
     TurnEnded,
     TurnEnding,
     TurnFailed,
-    TurnLimited,
     UncertainRequested,
 )
 from ..evolve import is_archived
@@ -58,15 +56,6 @@ RESTARTS = 3
 """How many attempts of one operation may begin because of a restart."""
 
 _NOTHING: Mapping[str, tuple[Part, ...]] = {}
-
-Outcome: TypeAlias = Literal["completed", "aborted", "failed", "limited"]
-
-OUTCOMES: dict[type[TurnEnded], Outcome] = {
-    TurnCompleted: "completed",
-    TurnAborted: "aborted",
-    TurnFailed: "failed",
-    TurnLimited: "limited",
-}
 
 CRASH_LOOP = Failure(code="crash_loop", message="its process died every time it was started")
 
@@ -291,7 +280,7 @@ def end_turn(draft: Draft, ending: type[TurnEnded], at: int, *, unheard: bool = 
     tell_answer(draft, at)
     turn = draft.turn
     if "end" in turn.terms.holds and not turn.ending and not unheard:
-        draft.write(TurnEnding(turn=turn.id, outcome=OUTCOMES[ending], **facts), at)
+        draft.write(TurnEnding(turn=turn.id, outcome=ending.outcome, **facts), at)
         return
     if ending is TurnFailed and turn.notes and not turn.answer:
         draft.write(NotesWithdrawn(notes=turn.notes), at)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..checkpoint import EXTENSION_KEYS_LIMIT, ONCE_LIMIT, STEPS_LIMIT
 from ..commands import PostMessage
 from ..commands import digest as digest_of_command
 from ..draft import Draft
 from ..entries import (
+    ENDINGS,
     ExtensionCommand,
     ExtensionSet,
     NoteAdded,
     OperationStarted,
     TurnAborted,
-    TurnCompleted,
     TurnEnded,
-    TurnFailed,
-    TurnLimited,
 )
 from ..errors import LimitExceeded, StaleRequest
 from ..ids import call_of, once_key, rejected_digest
@@ -110,15 +106,6 @@ def finish_ending(draft: Draft, command: EndTurn) -> None:
     ending = command.ending
     if draft.turn.ending != ending.seq:
         return
-    shape: type[TurnEnded]
-    facts: dict[str, Any]
-    match ending.outcome:
-        case "completed":
-            shape, facts = TurnCompleted, {"output": ending.output, "call": ending.call, "argument": ending.argument}
-        case "aborted":
-            shape, facts = TurnAborted, {"interrupt": ending.interrupt, "actor": ending.actor, "extension": ending.extension}
-        case "failed":
-            shape, facts = TurnFailed, {"failure": ending.failure}
-        case "limited":
-            shape, facts = TurnLimited, {"limit": ending.limit, "reached": ending.reached}
-    end_turn(draft, shape, command.at, reason=ending.reason, **facts)
+    shape = ENDINGS[ending.outcome]
+    own = [name for name in shape.__struct_fields__ if name not in TurnEnded.__struct_fields__]
+    end_turn(draft, shape, command.at, reason=ending.reason, **{name: getattr(ending, name) for name in own})
