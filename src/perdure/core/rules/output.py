@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from ..checkpoint import Operation
 from ..draft import Draft
 from ..entries import OperationEnded, TurnFailed
-from ..messages import Part, RedactedPart, StoredPart, ToolCall, said_digest
+from ..evolve import calls_in
+from ..messages import said_digest
 from ..reports import AttemptEnded, OutputAccepted, OutputRefused
 from .endings import end_turn, tell_answer
 from .routes import take_over_context
@@ -30,15 +31,5 @@ def refuse(draft: Draft, command: OutputRefused) -> None:
 def take_correction(draft: Draft, operation: Operation, command: AttemptEnded, ended: OperationEnded) -> None:
     """The next answer to look at. Its model was offered no tools, so calls in it are nothing."""
     take_over_context(draft, command)
-    parts = tuple(part for part in command.parts if not _is_call(part))
+    parts = tuple(part for part in command.parts if not calls_in((part,)))
     draft.write(replace(ended, parts=parts, digest=said_digest("assistant", parts)), command.at)
-
-
-def _is_call(part: Part) -> bool:
-    match part:
-        case ToolCall():
-            return True
-        case StoredPart() | RedactedPart():
-            return bool(part.call)
-        case _:
-            return False

@@ -11,7 +11,7 @@ from ..entries import GrantGiven, MessageAdded, NoteAdded, RequestClosed
 from ..errors import LimitExceeded, StaleRequest, SubmissionRejected
 from ..finishing import NOBODY_ANSWERED
 from ..ids import arguments_digest, request_id
-from ..messages import Text, digest_of, part_digest
+from ..messages import Text, said_digest
 from ..records import Failure, Plan
 from ..reports import TimePassed
 from .children import pass_timers
@@ -102,10 +102,8 @@ def _answered(draft: Draft, operation: Operation, command: Answer, by: Literal["
         end_call(draft, operation, at, "succeeded", (response_to(plan, command.result, is_error=False),), attempt=0)
     elif command.decision == "reply":
         parts = (Text(content=command.result),)
-        message = MessageAdded(
-            role="user", parts=parts, digest=digest_of("user", map(part_digest, parts)), submission=command.submission, author=command.actor
-        )
-        draft.write(message, at)
+        digest = said_digest("user", parts)
+        draft.write(MessageAdded(role="user", parts=parts, digest=digest, submission=command.submission, author=command.actor), at)
     elif called:
         unanswered = Failure(code="unanswered", message=silent)
         end_call(draft, operation, at, "failed", error_response(plan, silent), attempt=0, failure=unanswered)
