@@ -147,7 +147,7 @@ async def test_what_is_put_into_a_pool_and_drawn_from_it_is_counted_once_whateve
         more = await store.change_pool("acme", Limits(tokens=20), fresh="p2", add=True)
         assert (made.limits.tokens, more.limits.tokens, more.id) == (100, 120, "p1")
         drawing = step(no, draws=(Draw(owner="acme", pool="p1", drawn=Amounts(tokens=30), used=Amounts()),))
-        cutter.cut("COMMIT", moment)
+        cutter.cut(".write(", moment)
         assert await store.commit(drawing) == Committed(2, 0, 1)
         pool = await store.pool("acme")
         assert pool is not None

@@ -17,7 +17,6 @@ from .. import rules
 from ..base import (
     Adopted,
     Adoption,
-    AlreadyTaken,
     Catalogue,
     Commit,
     CommitAnswer,
@@ -34,7 +33,7 @@ from ..base import (
     Stale,
     StoredBlob,
 )
-from ..pools import Draw, PoolShort, changed, drawn, released
+from ..pools import changed
 from . import reads, shapes
 from .answers import Answer, committed
 from .database import LONG, Database
@@ -51,7 +50,6 @@ __all__ = [
     "commit_within",
     "create",
     "delete",
-    "draws",
     "end_runners",
     "forget",
     "heartbeat",
@@ -79,83 +77,10 @@ CHUNK = 500
 
 
 def commit(line: Line, database: Database, token: int, commit: Commit, again: bool) -> CommitAnswer:
-    if not (commit.taken or commit.decided or draws(commit)):
-        return committed(_apply(line, database, token, commit, again))
-    line.run("begin")
-    try:
-        answer = _apply(line, database, token, commit, again)
-        # One that is there already brought with it what it took and drew.
-        if answer.code == "done":
-            if (refused := _take(line, commit) or _draw(line, commit)) is not None:
-                return refused
-            line.run("commit")
-        return committed(answer)
-    finally:
-        _leave(line)
+    return committed(_apply(line, database, token, commit, again))
 
 
-def _take(line: Line, commit: Commit) -> AlreadyTaken | None:
-    for key, operation in commit.taken:
-        line.run("unique_take", key, commit.no, operation, "pending", 0)
-        (row,) = line.run("unique_one", key)
-        if (row[4], row[1]) != (commit.no, operation):
-            return AlreadyTaken(shapes.unique(row))
-    for operation, state, seq in commit.decided:
-        if state is None:
-            line.run("unique_free", commit.no, operation)
-        else:
-            line.run("unique_decide", commit.no, operation, state, seq)
-    return None
-
-
-def draws(commit: Commit) -> bool:
-    """Whether it has to do with its owner's pool."""
-    return bool(commit.draws) or _halts(commit)
-
-
-def _halts(commit: Commit) -> bool:
-    return commit.catalogue is not None and commit.catalogue.status == "halted"
-
-
-def _draw(line: Line, commit: Commit) -> PoolShort | None:
-    """Draw from an owner's pool, or give back. The session's row is locked, and the pool's from here on."""
-    return _settle(line, commit.no, commit.draws, releases=_halts(commit)) if draws(commit) else None
-
-
-def _settle(line: Line, no: int, drawing: Sequence[Draw], *, releases: bool) -> PoolShort | None:
-    """``releases``: whatever the session holds goes back, or counts as used."""
-    held = next((shapes.share(row) for row in line.run("share_get", no)), None)
-    owner = drawing[0].owner if drawing else held.owner if held is not None else None
-    if owner is None:
-        return None
-    before = next((shapes.pool(row) for row in line.run("pool_lock", owner)), None)
-    pool, share = before, held
-    for draw in drawing:
-        drew = drawn(pool, share, draw)
-        if isinstance(drew, PoolShort):
-            return drew
-        pool, share = drew
-    if releases and share is not None:
-        pool, share = released(pool, share), None
-    if pool is not None and pool != before:
-        _put_pool(line, owner, pool)
-    if share is not None and share != held:
-        _must(line.run("share_put", no, share.owner, share.pool, *map(shapes.amounts, (share.drawn, share.used))), "shares")
-    elif share is None and held is not None:
-        _must(line.run("share_remove", no), "shares")
-    return None
-
-
-def _put_pool(line: Line, owner: str, pool: Pool) -> None:
-    _must(line.run("pool_put", owner, pool.id, shapes.amounts(pool.limits), shapes.amounts(pool.drawn)), "pools")
-
-
-def _must(rows: list[tuple[Any, ...]], table: str) -> None:
-    if rows != [(True,)]:
-        raise StoreBroken(f"the database left out a row of the {table}", hint="look for a trigger that ignores rows")
-
-
-def change_pool(line: Line, owner: str, limits: Limits, fresh: str, add: bool, again: bool, made: list[Pool]) -> Pool:
+def change_pool(line: Line, database: Database, owner: str, limits: Limits, fresh: str, add: bool, again: bool, made: list[Pool]) -> Pool:
     """``made`` is what it came to, for whoever asks again."""
     line.run("begin")
     try:
@@ -164,7 +89,9 @@ def change_pool(line: Line, owner: str, limits: Limits, fresh: str, add: bool, a
         if again and made and stored is not None and (stored.id, stored.limits) == (made[0].id, made[0].limits):
             return stored
         made[:] = [changed(stored, limits, fresh=fresh, add=add)]
-        _put_pool(line, owner, made[0])
+        values = owner, made[0].id, shapes.limits(made[0].limits), database.shapes.amounts(made[0].drawn)
+        if line.run("pool_put", *values) != [(True,)]:
+            raise StoreBroken("the database left out a row of the pools", hint="look for a trigger that ignores rows")
         line.run("commit")
         return made[0]
     finally:
@@ -212,8 +139,6 @@ def commit_within(
         made[:] = [rules.check_within(commit, within(run))]
         answer = _apply(line, database, token, made[0], False)
         if answer.code == "done":
-            if (refused := _take(line, made[0]) or _draw(line, made[0])) is not None:
-                return refused
             line.run("commit")
         return committed(answer)
     finally:
@@ -354,7 +279,6 @@ def delete(line: Line, no: int, keep: int, receipts: Sequence[int], erased: Sequ
         # Whoever holds it is waited for as by any other write; the work itself takes as long as the session is large.
         line.run("bury_lock", no)
         there = bool(line.run("bury", no, keep, INT8S.encode(receipts), TEXTS.encode(erased), timeout=LONG)[0][0])
-        _settle(line, no, (), releases=True)
         line.run("commit")
         return there
     finally:

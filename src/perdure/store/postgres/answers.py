@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from ...core.errors import StoreBroken
 from ..base import (
+    AlreadyTaken,
     AlreadyThere,
     CommitAnswer,
     Committed,
@@ -20,7 +21,8 @@ from ..base import (
     Sent,
     Stale,
 )
-from .shapes import inbox
+from ..pools import PoolShort
+from .shapes import inbox, pool, unique
 
 __all__ = ["Answer", "committed", "sent"]
 
@@ -37,13 +39,15 @@ class Answer(NamedTuple):
     created: bool
     pending: int
     submission: tuple[Any, ...]
+    taker: tuple[Any, ...]
+    pool: tuple[Any, ...] | None
     sqlstate: str
     message: str
     moment: int
 
     @classmethod
     def of(cls, row: tuple[Any, ...]) -> Answer:
-        return cls._make((*row[:8], row[8:18], *row[18:]))
+        return cls._make(row)
 
 
 def committed(answer: Answer) -> CommitAnswer:
@@ -58,6 +62,10 @@ def committed(answer: Answer) -> CommitAnswer:
             return InboxMoved(answer.inbox_head)
         case "already":
             return AlreadyThere(inbox(answer.submission))
+        case "taken":
+            return AlreadyTaken(unique(answer.taker))
+        case "short":
+            return PoolShort(None if answer.pool is None else pool(answer.pool))
         case "none" | "deleted":
             return NoSession(deleted=answer.code == "deleted")
         case code:

@@ -199,21 +199,13 @@ FROM perdure.uniques AS u JOIN perdure.sessions AS s USING (no) WHERE u.key = $1
 SELECT u.key, u.operation, u.state, u.seq, u.no, s.session_id, s.status = 'deleted'
 FROM perdure.uniques AS u JOIN perdure.sessions AS s USING (no) WHERE u.no = $1::bigint ORDER BY u.operation, u.key;
 
--- name: unique_decide
--- What became of the operation that took it.
-UPDATE perdure.uniques SET state = $3::text, seq = $4::bigint WHERE no = $1::bigint AND operation = $2::text;
-
--- name: unique_free
--- It did not happen, and may.
-DELETE FROM perdure.uniques WHERE no = $1::bigint AND operation = $2::text;
-
 -- name: pool_get
 -- An owner's pool.
-SELECT id, limits, drawn FROM perdure.pools WHERE owner = $1::text;
+SELECT id, limits::text, drawn FROM perdure.pools WHERE owner = $1::text;
 
 -- name: pool_lock
 -- An owner's pool, for whoever draws from it or changes it next.
-SELECT id, limits, drawn FROM perdure.pools WHERE owner = $1::text FOR UPDATE;
+SELECT id, limits::text, drawn FROM perdure.pools WHERE owner = $1::text FOR UPDATE;
 
 -- name: pool_maker
 -- One maker of an owner's pool at a time, until the transaction ends.
@@ -221,11 +213,11 @@ SELECT pg_advisory_xact_lock(hashtext('perdure pools'), hashtext($1::text));
 
 -- name: pools
 -- Owners' pools in the order of their names.
-SELECT owner, id, limits, drawn FROM perdure.pools WHERE owner > $1::text ORDER BY owner LIMIT $2::bigint;
+SELECT owner, id, limits::text, drawn FROM perdure.pools WHERE owner > $1::text ORDER BY owner LIMIT $2::bigint;
 
 -- name: pool_put
 -- Write an owner's pool.
-INSERT INTO perdure.pools (owner, id, limits, drawn) VALUES ($1::text, $2::text, $3::text, $4::text)
+INSERT INTO perdure.pools (owner, id, limits, drawn) VALUES ($1::text, $2::text, $3::text::jsonb, $4::perdure.amounts)
 ON CONFLICT (owner) DO UPDATE SET id = excluded.id, limits = excluded.limits, drawn = excluded.drawn RETURNING true;
 
 -- name: pool_remove
@@ -236,15 +228,6 @@ DELETE FROM perdure.pools WHERE owner = $1::text RETURNING true;
 -- What a session holds of its owner's pool.
 SELECT owner, pool, drawn, used FROM perdure.shares WHERE no = $1::bigint;
 
--- name: share_put
--- Write what a session holds.
-INSERT INTO perdure.shares (no, owner, pool, drawn, used) VALUES ($1::bigint, $2::text, $3::text, $4::text, $5::text)
-ON CONFLICT (no) DO UPDATE SET owner = excluded.owner, pool = excluded.pool, drawn = excluded.drawn, used = excluded.used RETURNING true;
-
--- name: share_remove
--- A session holds nothing any more.
-DELETE FROM perdure.shares WHERE no = $1::bigint RETURNING true;
-
 -- name: adopt_blobs
 -- Its content.
 SELECT perdure.keep($1::text, $2::perdure.blob[]);
@@ -254,7 +237,7 @@ SELECT perdure.keep($1::text, $2::perdure.blob[]);
 SELECT s.no, s.session_id, s.root, s.parent, s.parent_kind, s.agent, s.version, s.fence, s.holder, s.claims, s.inbox_head, s.wake_at,
     s.status, s.owner, s.title, s.labels::text, s.created, s.updated, s.checkpoint,
     (SELECT j.chain FROM perdure.journal AS j WHERE j.root = s.root AND j.no = s.no AND j.seq = s.version),
-    s.holder IS NOT NULL AND perdure.alive(s.holder, t.moment), t.moment, p.id, p.limits, p.drawn
+    s.holder IS NOT NULL AND perdure.alive(s.holder, t.moment), t.moment, p.id, p.limits::text, p.drawn
 FROM perdure.sessions AS s CROSS JOIN (SELECT coalesce($3::bigint, perdure.now()) AS moment) AS t
 LEFT JOIN perdure.pools AS p ON p.owner = s.owner AND s.owner <> ''
 WHERE s.session_id = $1::text AND ($2::boolean OR s.status <> 'deleted');

@@ -6,19 +6,19 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from ...core import canonical
 from ...core.journal import Sealed
 from ...core.records import Amounts, Limits, Pool
 from ..base import Catalogue, Commit, EffectRow, InboxRow, NewSession, OutsideBlob, Send, SessionRow, SessionStatus, StoredBlob, UniqueRow
-from ..pools import Share
+from ..pools import Draw, Share
 from .wire import BOOL, BYTEA, INT8, INT8S, TEXT, TEXTS, Shape, array, composite, escape, unescape
 
-__all__ = ["Shapes", "amounts", "inbox", "labels", "listed", "pool", "session", "share", "unique"]
+__all__ = ["Shapes", "inbox", "labels", "limits", "listed", "pool", "session", "share", "unique"]
 
 _labels = msgspec.json.Decoder(dict[str, str])
 _limits = msgspec.json.Decoder(Limits)
-_amounts = msgspec.json.Decoder(Amounts)
 _session_columns = tuple(name for name in SessionRow.__struct_fields__ if name != "problem")
 _inbox_columns = InboxRow.__struct_fields__
 
@@ -35,6 +35,8 @@ class Shapes:
         mark = of("mark", TEXT, INT8)
         edit = of("edit", TEXT, TEXT, BYTEA)
         effect = of("effect", BYTEA, INT8, TEXT)
+        self._amounts = of("amounts", *(INT8 for _ in Amounts.__struct_fields__))
+        draw = of("draw", TEXT, TEXT, self._amounts, self._amounts, BOOL)
         self._blob = of("blob", TEXT, TEXT, INT8, BYTEA)
         self._listing = of("listing", TEXT, INT8, TEXT, TEXT, TEXT, TEXT)
         self._entries, self._submissions, self._effects, self._blobs = array(entry), array(submission), array(effect), array(self._blob)
@@ -43,8 +45,8 @@ class Shapes:
             "commit",
             *(INT8, INT8, INT8, INT8, TEXT, INT8, self._entries, BYTEA),
             *(marks, marks, array(edit), TEXTS, self._submissions),
-            *(INT8S, TEXTS, self._effects, self._blobs, self._listing),
-            *(TEXT, BOOL, BOOL, BOOL, INT8),
+            *(INT8S, TEXTS, self._effects, array(of("take", TEXT, TEXT)), array(of("decision", TEXT, TEXT, INT8)), self._blobs),
+            *(self._listing, TEXT, BOOL, BOOL, BOOL, INT8, array(draw)),
         )
         self._beginning = of("beginning", TEXT, TEXT, TEXT, TEXT, INT8, self._entries, BYTEA, self._listing, self._blobs)
         self._send = of("send", TEXT, submission, BOOL, BOOL, TEXT, self._blobs, self._beginning)
@@ -69,6 +71,9 @@ class Shapes:
 
     def listing(self, catalogue: Catalogue) -> bytes:
         return self._listing.encode(_listing(catalogue))
+
+    def amounts(self, value: Amounts) -> bytes:
+        return self._amounts.encode(_amounts(value))
 
     def blob(self, blob: StoredBlob | OutsideBlob) -> bytes:
         return self._blob.encode(_blob(blob))
@@ -101,6 +106,14 @@ def _effect(row: EffectRow) -> tuple[Any, ...]:
     return (row.effect_key, row.seq, row.state)
 
 
+def _amounts(value: Amounts) -> tuple[int, ...]:
+    return astuple(value)
+
+
+def _draw(draw: Draw) -> tuple[Any, ...]:
+    return (draw.owner, draw.pool, _amounts(draw.drawn), _amounts(draw.used), draw.ends)
+
+
 def _blob(blob: StoredBlob | OutsideBlob) -> tuple[Any, ...]:
     if isinstance(blob, StoredBlob):
         return (blob.digest, blob.media_type, len(blob.data), blob.data)
@@ -124,10 +137,12 @@ def _commit(token: int, commit: Commit) -> tuple[Any, ...]:
         [_submission(row) for row in commit.received] or None,
         *(commit.redacted or None, commit.erased or None),
         [_effect(row) for row in commit.effects] or None,
+        *(commit.taken or None, commit.decided or None),
         [_blob(blob) for blob in commit.blobs] or None,
         None if commit.catalogue is None else _listing(commit.catalogue),
         *(None if claim is None else claim.runner, claim is not None and claim.force),
         *(commit.release, commit.progress, commit.inbox_head),
+        [_draw(draw) for draw in commit.draws] or None,
     )
 
 
@@ -153,18 +168,22 @@ def unique(row: tuple[Any, ...]) -> UniqueRow:
     return UniqueRow(key=key, operation=operation, state=state, seq=seq, no=no, session_id=session_id, deleted=deleted)
 
 
-def amounts(value: Amounts | Limits) -> str:
+def limits(value: Limits) -> str:
     return canonical.encode(value).decode()
 
 
 def pool(row: tuple[Any, ...]) -> Pool:
-    name, limits, drawn = row
-    return Pool(id=name, limits=_limits.decode(limits), drawn=_amounts.decode(drawn))
+    name, allowed, drawn = row
+    return Pool(id=name, limits=_limits.decode(allowed), drawn=_amounts_of(drawn))
 
 
 def share(row: tuple[Any, ...]) -> Share:
     owner, name, drawn, used = row
-    return Share(owner=owner, pool=name, drawn=_amounts.decode(drawn), used=_amounts.decode(used))
+    return Share(owner=owner, pool=name, drawn=_amounts_of(drawn), used=_amounts_of(used))
+
+
+def _amounts_of(row: tuple[int, ...]) -> Amounts:
+    return Amounts(**dict(zip(Amounts.__struct_fields__, row, strict=True)))
 
 
 def labels(value: dict[str, str]) -> str:

@@ -194,11 +194,11 @@ class PostgresStore:
     async def commit(self, commit: Commit) -> CommitAnswer:
         rules.check_commit(commit)
         database = self._writable()
-        if commit.within is None and not (commit.redacted or commit.erased or commit.taken or commit.decided or alone.draws(commit)):
+        if commit.within is None and not (commit.redacted or commit.erased or commit.taken):
             answer: CommitAnswer = await self._writer.put(commit)
             return answer
-        # Somebody else's statements, a look through a whole tree, or a row that another session may want: nobody else's commit waits
-        # for that.
+        # Somebody else's statements, a look through a whole tree, or a key that another session may be taking: nobody else's commit
+        # waits for that.
         token = _token()
         within, made, losses = commit.within, list[Commit](), list[Lost]()
         if within is None:
@@ -333,9 +333,9 @@ class PostgresStore:
         return await self._read(lambda line: reads.share(line, no))
 
     async def change_pool(self, owner: str, limits: Limits, *, fresh: str, add: bool) -> Pool:
-        self._writable()
+        database = self._writable()
         made = list[Pool]()
-        return await self._alone.write(lambda line, again: alone.change_pool(line, owner, limits, fresh, add, again, made))
+        return await self._alone.write(lambda line, again: alone.change_pool(line, database, owner, limits, fresh, add, again, made))
 
     async def remove_pool(self, owner: str) -> bool:
         self._writable()

@@ -110,6 +110,29 @@ TEXTS = array(TEXT)
 INT8S = array(INT8)
 BOOLS = array(BOOL)
 
+FIRST_OF_OURS = 16384
+"""Types with a smaller number are PostgreSQL's; the only ones that we make are rows."""
+
+
+def _row(raw: bytes) -> tuple[Any, ...]:
+    (count,) = _count.unpack_from(raw)
+    values: list[Any] = []
+    at = _count.size
+    for _ in range(count):
+        oid, size = _field.unpack_from(raw, at)
+        at += _field.size
+        if size < 0:
+            values.append(None)
+        else:
+            values.append(_reader(oid)(raw[at : at + size]))
+            at += size
+    return tuple(values)
+
+
+def _reader(oid: int) -> Callable[[bytes], Any]:
+    return _READERS[oid] if oid < FIRST_OF_OURS else _row
+
+
 _READERS: dict[int, Callable[[bytes], Any]] = {
     INT8.oid: lambda raw: _int8.unpack(raw)[0],
     TEXT.oid: lambda raw: unescape(raw.decode()),
@@ -124,7 +147,7 @@ def read(result: Any) -> list[tuple[Any, ...]]:
     """The rows of a result."""
     columns = range(result.nfields)
     try:
-        readers = [_READERS[result.ftype(column)] for column in columns]
+        readers = [_reader(result.ftype(column)) for column in columns]
     except KeyError as error:
         raise StoreCorrupt(f"a column has an unknown kind: {error}", hint="somebody changed the schema") from error
     get = result.get_value

@@ -105,12 +105,17 @@ CREATE TABLE perdure.uniques (
 
 CREATE INDEX uniques_of ON perdure.uniques (no, operation);
 
+-- How much of what can be limited.
+CREATE TYPE perdure.amounts AS (
+    steps bigint, tool_calls bigint, model_calls bigint, tokens bigint, cost bigint, ms bigint, unknown bigint, unpriced bigint
+);
+
 -- What all turns of an owner's sessions may use together, and what they drew of it. Few owners have one.
 CREATE TABLE perdure.pools (
     owner text COLLATE "C" PRIMARY KEY,
     id text NOT NULL,
-    limits text NOT NULL,
-    drawn text NOT NULL
+    limits jsonb NOT NULL,
+    drawn perdure.amounts NOT NULL
 ) WITH (fillfactor = 50);
 
 -- What a session's turn holds of its owner's pool, and what it used of that.
@@ -118,8 +123,8 @@ CREATE TABLE perdure.shares (
     no bigint PRIMARY KEY,
     owner text NOT NULL,
     pool text NOT NULL,
-    drawn text NOT NULL,
-    used text NOT NULL
+    drawn perdure.amounts NOT NULL,
+    used perdure.amounts NOT NULL
 ) WITH (fillfactor = 50);
 
 -- Content by digest, once for a tree of sessions; without data it stands outside of the database.

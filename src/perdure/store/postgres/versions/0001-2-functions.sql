@@ -14,11 +14,14 @@ CREATE TYPE perdure.edit AS (submission_id text, digest text, body bytea);
 CREATE TYPE perdure.effect AS (effect_key bytea, seq bigint, state text);
 CREATE TYPE perdure.blob AS (digest text, media_type text, size bigint, data bytea);
 CREATE TYPE perdure.listing AS (status text, wake_at bigint, title text, folded text, labels text, agent text);
+CREATE TYPE perdure.take AS (key text, operation text);
+CREATE TYPE perdure.decision AS (operation text, state text, seq bigint);
+CREATE TYPE perdure.draw AS (owner text, pool text, drawn perdure.amounts, used perdure.amounts, ends boolean);
 CREATE TYPE perdure.commit AS (
     token bigint, no bigint, version bigint, fence bigint, holder text, at bigint, entries perdure.entry[], checkpoint bytea,
     consumed perdure.mark[], settled perdure.mark[], edited perdure.edit[], dropped text[], received perdure.submission[],
-    redacted bigint[], erased text[], effects perdure.effect[], blobs perdure.blob[], listing perdure.listing,
-    claim text, force boolean, release boolean, progress boolean, inbox_head bigint
+    redacted bigint[], erased text[], effects perdure.effect[], taken perdure.take[], decided perdure.decision[], blobs perdure.blob[],
+    listing perdure.listing, claim text, force boolean, release boolean, progress boolean, inbox_head bigint, draws perdure.draw[]
 );
 CREATE TYPE perdure.beginning AS (
     root text, parent text, parent_kind text, owner text, at bigint, entries perdure.entry[], checkpoint bytea,
@@ -29,10 +32,14 @@ CREATE TYPE perdure.send AS (
     beginning perdure.beginning
 );
 
+-- Who took a key, and an owner's pool, as they are read.
+CREATE TYPE perdure.taker AS (key text, operation text, state text, seq bigint, no bigint, session_id text, deleted boolean);
+CREATE TYPE perdure.pool AS (id text, limits text, drawn perdure.amounts);
+
 -- What a write says. `sqlstate` and `message` are those of an error that undid this member alone.
 CREATE TYPE perdure.answer AS (
     code text, no bigint, version bigint, fence bigint, inbox_head bigint, holder text, created boolean, pending bigint,
-    submission perdure.submission, sqlstate text, message text
+    submission perdure.submission, taker perdure.taker, pool perdure.pool, sqlstate text, message text, moment bigint
 );
 
 -- The store's time (ms): the database's clock, whatever those of its clients say.
@@ -172,6 +179,152 @@ BEGIN
 END
 $$;
 
+-- The sum, or with `sign` -1 the difference.
+CREATE FUNCTION perdure.plus(a perdure.amounts, b perdure.amounts, sign bigint) RETURNS perdure.amounts LANGUAGE sql IMMUTABLE AS $$
+    SELECT ROW(
+        a.steps + sign * b.steps, a.tool_calls + sign * b.tool_calls, a.model_calls + sign * b.model_calls, a.tokens + sign * b.tokens,
+        a.cost + sign * b.cost, a.ms + sign * b.ms, a.unknown + sign * b.unknown, a.unpriced + sign * b.unpriced
+    )::perdure.amounts
+$$;
+
+-- Amounts that JSON can hold.
+CREATE FUNCTION perdure.bounded(a perdure.amounts, most bigint DEFAULT 9007199254740992) RETURNS perdure.amounts LANGUAGE sql IMMUTABLE AS $$
+    SELECT ROW(
+        greatest(-most, least(most, a.steps)), greatest(-most, least(most, a.tool_calls)), greatest(-most, least(most, a.model_calls)),
+        greatest(-most, least(most, a.tokens)), greatest(-most, least(most, a.cost)), greatest(-most, least(most, a.ms)),
+        greatest(-most, least(most, a.unknown)), greatest(-most, least(most, a.unpriced))
+    )::perdure.amounts
+$$;
+
+-- Whether a pool of these limits, of which so much was drawn, has so much more. What is given back always fits.
+CREATE FUNCTION perdure.fits(limits jsonb, drawn perdure.amounts, more perdure.amounts) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT NOT EXISTS (
+        SELECT FROM (VALUES
+            ((limits->>'steps')::numeric, drawn.steps, more.steps),
+            ((limits->>'tool_calls')::numeric, drawn.tool_calls, more.tool_calls),
+            ((limits->>'model_calls')::numeric, drawn.model_calls, more.model_calls),
+            ((limits->>'tokens')::numeric, drawn.tokens, more.tokens),
+            ((limits->>'cost')::numeric, drawn.cost, more.cost),
+            ((limits->>'seconds')::numeric * 1000, drawn.ms, more.ms)
+        ) AS l (most, already, wanted)
+        WHERE l.wanted > 0 AND l.already + l.wanted > l.most
+    )
+$$;
+
+-- What a session draws from its owner's pool and gives back; with `releases` whatever it holds goes back, or counts as used. Without a code
+-- it is written; else nothing is: there is not so much left, but what `stands` (`short`), or somebody else has locked the pool (`busy`), which is
+-- waited for only with `wait`. The session's row is locked before, and the pool's from here on.
+-- `store/pools.py` says the same of the other stores.
+CREATE FUNCTION perdure.from_pool(
+    its_no bigint, draws perdure.draw[], releases boolean, wait boolean, OUT code text, OUT stands perdure.pool
+) LANGUAGE plpgsql AS $$
+DECLARE
+    zero CONSTANT perdure.amounts := ROW(0, 0, 0, 0, 0, 0, 0, 0);
+    d perdure.draw;
+    held perdure.shares;
+    share perdure.shares;
+    pool perdure.pools;
+    before perdure.amounts;
+    delta perdure.amounts;
+    its_owner text;
+    ours boolean;
+    changed bigint;
+BEGIN
+    SELECT h.no, h.owner, h.pool, h.drawn, h.used INTO held FROM perdure.shares AS h WHERE h.no = its_no;
+    share := held;
+    its_owner := coalesce(draws[1].owner, held.owner);
+    IF its_owner IS NULL THEN
+        RETURN;
+    END IF;
+    IF wait THEN
+        SELECT p.owner, p.id, p.limits, p.drawn INTO pool FROM perdure.pools AS p WHERE p.owner = its_owner FOR NO KEY UPDATE;
+    ELSE
+        SELECT p.owner, p.id, p.limits, p.drawn INTO pool FROM perdure.pools AS p WHERE p.owner = its_owner FOR NO KEY UPDATE SKIP LOCKED;
+        IF NOT FOUND AND EXISTS (SELECT FROM perdure.pools AS p WHERE p.owner = its_owner) THEN
+            code := 'busy';
+            RETURN;
+        END IF;
+    END IF;
+    before := pool.drawn;
+    FOREACH d IN ARRAY coalesce(draws, '{}') LOOP
+        ours := coalesce(pool.id = d.pool, false);
+        delta := perdure.plus(
+            CASE WHEN d.ends THEN d.used ELSE d.drawn END, CASE WHEN share.pool = d.pool THEN share.drawn ELSE zero END, -1
+        );
+        IF NOT d.ends AND greatest(delta.steps, delta.tool_calls, delta.model_calls, delta.tokens, delta.cost, delta.ms, delta.unknown,
+            delta.unpriced) > 0 AND NOT (ours AND perdure.fits(pool.limits, pool.drawn, delta)) THEN
+            code := 'short';
+            IF pool.owner IS NOT NULL THEN
+                stands := ROW(pool.id, pool.limits::text, pool.drawn);
+            END IF;
+            RETURN;
+        END IF;
+        IF d.ends THEN
+            share := NULL;
+        ELSE
+            share := ROW(its_no, d.owner, d.pool, d.drawn, d.used);
+        END IF;
+        IF ours THEN
+            pool.drawn := perdure.bounded(perdure.plus(pool.drawn, delta, 1));
+        END IF;
+    END LOOP;
+    IF releases AND share.no IS NOT NULL THEN
+        IF pool.id = share.pool THEN
+            pool.drawn := perdure.bounded(perdure.plus(pool.drawn, perdure.plus(share.used, share.drawn, -1), 1));
+        END IF;
+        share := NULL;
+    END IF;
+    IF pool.drawn IS DISTINCT FROM before THEN
+        UPDATE perdure.pools AS p SET drawn = pool.drawn WHERE p.owner = its_owner;
+        GET DIAGNOSTICS changed = ROW_COUNT;
+        PERFORM perdure.must(changed, 1, 'the pools');
+    END IF;
+    -- A row of nulls and no row are not the same to IS DISTINCT.
+    IF coalesce(share.no, held.no) IS NULL OR share IS NOT DISTINCT FROM held THEN
+        RETURN;
+    END IF;
+    IF share.no IS NULL THEN
+        DELETE FROM perdure.shares AS h WHERE h.no = its_no;
+    ELSIF held.no IS NULL THEN
+        INSERT INTO perdure.shares (no, owner, pool, drawn, used) VALUES (its_no, share.owner, share.pool, share.drawn, share.used);
+    ELSE
+        UPDATE perdure.shares AS h SET owner = share.owner, pool = share.pool, drawn = share.drawn, used = share.used WHERE h.no = its_no;
+    END IF;
+    GET DIAGNOSTICS changed = ROW_COUNT;
+    PERFORM perdure.must(changed, 1, 'the shares');
+END
+$$;
+
+-- Take what only one operation of the store may do; one that another transaction is taking is waited for. Returns who has one already, and
+-- then nothing was taken; `fresh` are the keys that nobody had before.
+CREATE FUNCTION perdure.take_keys(its_no bigint, taken perdure.take[], OUT taker perdure.taker, OUT fresh text[]) LANGUAGE plpgsql AS $$
+DECLARE
+    t perdure.take;
+BEGIN
+    fresh := '{}';
+    -- In the order of the keys, so that two that want the same ones do not wait for each other.
+    FOR t IN SELECT u.key, u.operation FROM unnest(taken) AS u ORDER BY u.key COLLATE "C" LOOP
+        LOOP
+            INSERT INTO perdure.uniques (key, no, operation, state, seq) VALUES (t.key, its_no, t.operation, 'pending', 0)
+            ON CONFLICT (key) DO NOTHING;
+            IF FOUND THEN
+                fresh := fresh || t.key;
+                EXIT;
+            END IF;
+            SELECT u.key, u.operation, u.state, u.seq, u.no, s.session_id, s.status = 'deleted' INTO taker
+            FROM perdure.uniques AS u JOIN perdure.sessions AS s USING (no) WHERE u.key = t.key;
+            -- Whoever had it may have let it go just now.
+            EXIT WHEN FOUND;
+        END LOOP;
+        IF (taker.no, taker.operation) <> (its_no, t.operation) THEN
+            DELETE FROM perdure.uniques AS u WHERE u.key = ANY (fresh);
+            RETURN;
+        END IF;
+        taker := NULL;
+    END LOOP;
+END
+$$;
+
 -- One commit, if the session is where the commit says; the only place where a session's facts are written. A row that somebody else
 -- has locked is not waited for unless `wait`: the answer is `busy`, and the others of the statement go on.
 -- `again`: it was sent before, and the answer was lost. One that is there, by its token or by the chain of its last entry, is not made
@@ -182,6 +335,9 @@ DECLARE
     a perdure.answer;
     last perdure.entry;
     known perdure.submission;
+    took record;
+    drew record;
+    decision perdure.decision;
     changed bigint;
     after_holder text;
     after_claims bigint;
@@ -243,6 +399,35 @@ BEGIN
             a.code := 'already';
             RETURN a;
         END IF;
+    END IF;
+    IF c.taken IS NOT NULL THEN
+        SELECT t.taker, t.fresh INTO took FROM perdure.take_keys(c.no, c.taken) AS t;
+        IF (took.taker).key IS NOT NULL THEN
+            a.taker := took.taker;
+            a.code := 'taken';
+            RETURN a;
+        END IF;
+    END IF;
+    IF c.draws IS NOT NULL OR (c.listing).status = 'halted' THEN
+        SELECT p.code, p.stands INTO drew FROM perdure.from_pool(c.no, c.draws, (c.listing).status = 'halted', wait) AS p;
+        IF drew.code IS NOT NULL THEN
+            a.pool := drew.stands;
+            a.code := drew.code;
+            IF c.taken IS NOT NULL THEN
+                DELETE FROM perdure.uniques AS u WHERE u.key = ANY (took.fresh);
+            END IF;
+            RETURN a;
+        END IF;
+    END IF;
+    IF c.decided IS NOT NULL THEN
+        FOREACH decision IN ARRAY c.decided LOOP
+            IF decision.state IS NULL THEN
+                DELETE FROM perdure.uniques AS u WHERE u.no = c.no AND u.operation = decision.operation;
+            ELSE
+                UPDATE perdure.uniques AS u SET state = decision.state, seq = decision.seq
+                WHERE u.no = c.no AND u.operation = decision.operation;
+            END IF;
+        END LOOP;
     END IF;
 
     after_holder := CASE WHEN c.release THEN NULL WHEN c.claim IS NOT NULL THEN c.claim ELSE s.holder END;
@@ -418,11 +603,7 @@ $$;
 -- place `commit_here` says whether it is a commit. One alone has no savepoint.
 -- After one that is to be tried again, the later ones of the same session are busy, so that none overtakes another.
 CREATE FUNCTION perdure.write(commits perdure.commit[], sends perdure.send[], commit_here boolean[], given bigint, again boolean)
-RETURNS TABLE (
-    code text, no bigint, version bigint, fence bigint, inbox_head bigint, holder text, created boolean, pending bigint,
-    submission_id text, arrival bigint, kind text, at bigint, not_before bigint, actor text, digest text, body bytea,
-    consumed_seq bigint, settled_seq bigint, sqlstate text, message text, moment bigint
-) LANGUAGE plpgsql AS $$
+RETURNS SETOF perdure.answer LANGUAGE plpgsql AS $$
 DECLARE
     c perdure.commit;
     m perdure.send;
@@ -477,26 +658,22 @@ BEGIN
                 busy_numbers := busy_numbers || ARRAY (SELECT t.no FROM perdure.sessions AS t WHERE t.session_id = m.session_id);
             END IF;
         END IF;
-        RETURN QUERY SELECT a.code, a.no, a.version, a.fence, a.inbox_head, a.holder, a.created, a.pending, (a.submission).*,
-            a.sqlstate, a.message, clock;
+        a.moment := clock;
+        RETURN NEXT a;
     END LOOP;
 END
 $$;
 
 -- One commit that has a transaction of its own, and waits for the row.
 CREATE FUNCTION perdure.commit_alone(c perdure.commit, given bigint, again boolean)
-RETURNS TABLE (
-    code text, no bigint, version bigint, fence bigint, inbox_head bigint, holder text, created boolean, pending bigint,
-    submission_id text, arrival bigint, kind text, at bigint, not_before bigint, actor text, digest text, body bytea,
-    consumed_seq bigint, settled_seq bigint, sqlstate text, message text, moment bigint
-) LANGUAGE plpgsql AS $$
+RETURNS SETOF perdure.answer LANGUAGE plpgsql AS $$
 DECLARE
     a perdure.answer;
     clock bigint := coalesce(given, perdure.now());
 BEGIN
     a := perdure.commit_one(c, clock, true, again);
-    RETURN QUERY SELECT a.code, a.no, a.version, a.fence, a.inbox_head, a.holder, a.created, a.pending, (a.submission).*,
-        a.sqlstate, a.message, clock;
+    a.moment := clock;
+    RETURN NEXT a;
 END
 $$;
 
@@ -705,6 +882,7 @@ BEGIN
     DELETE FROM perdure.effects AS e WHERE e.root = s.root AND e.no = its_no AND e.seq > keep AND e.seq <> ALL (receipts);
     DELETE FROM perdure.cursors AS k WHERE k.root = s.root AND k.no = its_no;
     UPDATE perdure.uniques AS u SET state = 'uncertain' WHERE u.no = its_no AND u.state = 'pending';
+    PERFORM perdure.from_pool(its_no, NULL, true, true);
     PERFORM perdure.erase(s.root, erased);
     DELETE FROM perdure.blobs AS b
     WHERE b.root = s.root AND NOT EXISTS (SELECT FROM perdure.sessions AS t WHERE t.root = s.root AND t.status <> 'deleted');
