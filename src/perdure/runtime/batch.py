@@ -24,6 +24,7 @@ from ..core.entries import (
     OperationEnded,
     OperationPlanned,
     OperationStarted,
+    PassedOn,
     SubmissionRefused,
     TurnEnded,
 )
@@ -194,7 +195,7 @@ class Batch:
     def _gets_on(self, entry: Entry) -> bool:
         """Whether an entry shows that the session doesn't kill whoever works on it."""
         match entry:
-            case TurnEnded() | Archived() | Halted():
+            case TurnEnded() | Archived() | Halted() | PassedOn():
                 return True
             case OperationEnded(final=True, status="succeeded" | "failed"):
                 item = self.before.operation(entry.operation) or self.checkpoint.operation(entry.operation)

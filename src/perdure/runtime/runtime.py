@@ -437,10 +437,13 @@ class Runtime:
         )
 
     async def register(self, agents: Iterable[Agent]) -> None:
-        """Let others know that sessions of these agents are taken up here. Raises a `StoreError`."""
+        """Let others know that sessions of these agents, and of those that they call or hand over to, are taken up here.
+
+        Raises a `StoreError`.
+        """
         self.check_open()
-        for agent in agents:
-            await self.work.heartbeat.register(agent.name)
+        for name in sorted({name for agent in agents for name in (agent.name, *agent.team)}):
+            await self.work.heartbeat.register(name)
 
     async def recover(self, agents: Iterable[Agent], *, session: str | None = None, force: bool = False) -> list[str]:
         """Take up every session of these agents, and of those that they call or hand over to, that somebody must look at.

@@ -50,15 +50,16 @@ def check_agents(agents: Iterable[Agent]) -> tuple[Agent, ...]:
 
 
 class Worker:
-    """Works on sessions of these agents in an open runtime. ``concurrency`` is how many at once; ``poll`` how often, in seconds, it looks
-    into the store besides hearing of changes.
+    """Works on sessions of these agents, and of those that they call or hand over to, in an open runtime.
 
+    ``concurrency`` is how many at once; ``poll`` how often, in seconds, it looks into the store besides hearing of changes.
     Raises `UsageError` for agents of one name, or none.
     """
 
     def __init__(self, runtime: Runtime, agents: Iterable[Agent], engine: Engine, *, concurrency: int = 16, poll: float = 1.0) -> None:
         self._agents = check_agents(agents)
-        self._names = [agent.name for agent in self._agents]
+        # Whom they call has sessions of its own, which nobody else may be there for: their caller may have come to its end.
+        self._names = sorted({name for agent in self._agents for name in (agent.name, *agent.team)})
         if concurrency < 1 or poll <= 0:
             raise UsageError("concurrency must be at least 1, and poll more than 0 seconds")
         self._runtime = runtime
