@@ -1,6 +1,10 @@
-"""Figures of one process for Prometheus. What they count is what this process committed, since it began."""
+"""Figures for Prometheus: what one process committed since it began, and how the sessions of its store are now."""
 
 from __future__ import annotations
+
+import asyncio
+import math
+from contextlib import suppress
 
 from ..core.entries import (
     OperationEnded,
@@ -12,23 +16,36 @@ from ..core.entries import (
     TurnEnded,
     TurnStarted,
 )
-from ..core.errors import MissingExtra
+from ..core.errors import MissingExtra, StoreError
 from ..core.records import MODEL_KINDS
 from ..core.usage import Usage
+from ..runtime.health import STORE_SECONDS
 from ..runtime.observing import Change, Observer, Times
+from ..runtime.runtime import Runtime
+from ..store.figures import ACTIVE, Figures, KeepsFigures
 
 try:
-    from prometheus_client import CollectorRegistry, Counter, Histogram
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 except ImportError as error:
     raise MissingExtra("metrics need the Prometheus client", hint="pip install 'perdure[prometheus]'") from error
 
 __all__ = ["Metrics"]
 
+_OF_STORE = {
+    "sessions_due": "Sessions that nobody holds and somebody should look at by now",
+    "sessions_due_seconds": "How long the first of them has been due",
+    "sessions_left": "Sessions whose holder's lease has run out",
+    "inbox_pending": "Submissions that nobody consumed",
+    "inbox_pending_seconds": "How long the oldest of them has waited",
+    "effects_uncertain": "Effects whose outcome nobody knows",
+}
+
 _SECONDS = (0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800)
 
 
 class Metrics(Observer):
-    """Counters and histograms, all named ``perdure_…``. Labels are names that code gives (agents, tools, routes), never ids or contents.
+    """Counters, histograms and gauges, all named ``perdure_…``. Labels are names that code gives (agents, tools, routes), never ids or
+    contents. Gauges are as they were when `look` was called last; `Probes` does that whenever it is asked for them.
 
     ``registry`` is where they are found; the default is one of its own, ``metrics.registry``.
     """
@@ -56,8 +73,33 @@ class Metrics(Observer):
         self._recovered = Counter("perdure_recoveries", "Turns that were taken over from another process", registry=self.registry)
         self._refused = Counter("perdure_submissions_refused", "Submissions without effect", ["code"], registry=self.registry)
         self._commits = Counter("perdure_commits", "Commits", registry=self.registry)
+        self._sessions = Gauge("perdure_sessions", "Sessions of the store by status", ["status"], registry=self.registry)
+        self._of_store = {name: Gauge(f"perdure_{name}", words, registry=self.registry) for name, words in _OF_STORE.items()}
+        self._held = Gauge("perdure_sessions_held", "Sessions that this process holds", registry=self.registry)
+        self._lease = Gauge("perdure_lease_seconds", "How long this process' lease still lasts", registry=self.registry)
+        self._up = Gauge("perdure_store_up", "Whether the store said how its sessions are", registry=self.registry)
         self._started: Times[tuple[str, int]] = Times()
         self._begun: Times[str] = Times()
+
+    async def look(self, runtime: Runtime) -> None:
+        """See how the sessions of a runtime's store are, and how its process is. One question to the store, whatever it holds.
+
+        If it doesn't answer, ``perdure_store_up`` says so, and what it would have said is not a number. Raises nothing that the store does.
+        """
+        lease = runtime.lease_ms
+        self._held.set(runtime.holding)
+        self._lease.set(math.nan if lease is None else lease / 1000)
+        store = runtime.store
+        found = None
+        if isinstance(store, KeepsFigures):
+            with suppress(StoreError, TimeoutError):
+                async with asyncio.timeout(STORE_SECONDS):
+                    found = await store.figures()
+        self._up.set(found is not None)
+        for status in ACTIVE:
+            self._sessions.labels(status).set(math.nan if found is None else found.sessions.get(status, 0))
+        for name, gauge in self._of_store.items():
+            gauge.set(math.nan if found is None else _of_store(name, found))
 
     def committed(self, change: Change) -> None:
         self._commits.inc()
@@ -116,3 +158,23 @@ class Metrics(Observer):
         for direction, count in counts.items():
             if count is not None:
                 self._tokens.labels(route, direction).inc(count)
+
+
+def _of_store(name: str, found: Figures) -> float:
+    match name:
+        case "sessions_due":
+            return found.due
+        case "sessions_due_seconds":
+            return _since(found.due_since, found.now)
+        case "sessions_left":
+            return found.left
+        case "inbox_pending":
+            return found.pending
+        case "inbox_pending_seconds":
+            return _since(found.pending_since, found.now)
+        case _:
+            return found.uncertain
+
+
+def _since(moment: int | None, now: int) -> float:
+    return 0 if moment is None else max(0, now - moment) / 1000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, TypeVar
@@ -70,8 +71,11 @@ class Probes:
         def health() -> Health:
             return ask(check_health(self._runtime))
 
+        def look() -> None:
+            ask(self._metrics.look(self._runtime))
+
         try:
-            self._server = ThreadingHTTPServer(self._place, _handler(live, health, self._metrics))
+            self._server = ThreadingHTTPServer(self._place, _handler(live, health, look, self._metrics))
         except OSError as error:
             raise UsageError(f"nothing can be served at {self._place[0]}:{self._place[1]}: {error.strerror}") from error
         self._server.daemon_threads = True
@@ -85,7 +89,9 @@ class Probes:
             server.server_close()
 
 
-def _handler(live: Callable[[], None], health: Callable[[], Health], metrics: Any) -> type[BaseHTTPRequestHandler]:
+def _handler(
+    live: Callable[[], None], health: Callable[[], Health], look: Callable[[], None], metrics: Any
+) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = ANSWER_SECONDS
 
@@ -103,6 +109,9 @@ def _handler(live: Callable[[], None], health: Callable[[], Health], metrics: An
                 case "/metrics" if metrics is not None:
                     from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+                    # What a stuck process counted is worth as much as before; its gauges are old then, and /healthz says why.
+                    with suppress(TimeoutError):
+                        look()
                     self._say(200, generate_latest(metrics.registry), CONTENT_TYPE_LATEST)
                 case _:
                     self._say(404, b"/healthz, /readyz, /metrics\n", "text/plain")

@@ -22,7 +22,7 @@ class Heartbeat:
     """Registers the process when it first wants to hold a session, and renews its lease three times as often as it would run out.
 
     A beat that fails is tried again at the next one: fences, not leases, protect the data. ``after`` is called behind every one that
-    succeeds.
+    succeeds. ``expires`` is when the lease ends (ms), ``None`` without one.
     """
 
     def __init__(self, store: Store, clock: Clock, lease_ms: int, after: Callable[[], Awaitable[None]]) -> None:
@@ -31,6 +31,7 @@ class Heartbeat:
         self._clock = clock
         self._lease_ms = lease_ms
         self._after = after
+        self.expires: int | None = None
         self._agents: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._registering = asyncio.Lock()
@@ -50,7 +51,7 @@ class Heartbeat:
         runner = Runner(
             id=self.runner_id, host=socket.gethostname(), pid=os.getpid(), started=now, expires=0, agents=tuple(sorted(self._agents))
         )
-        await self._store.heartbeat(runner, self._lease_ms)
+        self.expires = await self._store.heartbeat(runner, self._lease_ms)
 
     async def _beat_on(self) -> None:
         while True:
@@ -67,6 +68,7 @@ class Heartbeat:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+            self.expires = None
             try:
                 await self._store.retire(self.runner_id)
             except StoreError as error:

@@ -212,6 +212,17 @@ class Runtime:
         """How many sessions are worked on here."""
         return sum(driver.occupied for driver in self.work.drivers.values())
 
+    @property
+    def holding(self) -> int:
+        """How many sessions this process holds."""
+        return sum(driver.held for driver in self.work.drivers.values())
+
+    @property
+    def lease_ms(self) -> int | None:
+        """How long this process' lease still lasts; less than 0 if it ran out, ``None`` before it worked on anything."""
+        expires = self.work.heartbeat.expires
+        return None if expires is None else expires - self.clock.now()
+
     def check_open(self) -> None:
         """Raises `RuntimeClosed`."""
         if self.closed:

@@ -58,6 +58,7 @@ from .base import (
     UniqueRow,
     UniqueState,
 )
+from .figures import ACTIVE, COUNTED, Figures
 from .pools import OwnersPool, PoolShort, Share, changed, drawn, released
 from .scanning import hand_over
 
@@ -395,6 +396,23 @@ class MemoryStore:
             elif row.wake_at is not None and row.wake_at <= now and not left:
                 due.append((True, row.wake_at, no, row.session_id))
         return [session_id for *_, session_id in sorted(due)[:limit]]
+
+    async def figures(self) -> Figures:
+        now = self._time()
+        sessions = [*self._content.by_no.values()]
+        rows = [session.row for session in sessions]
+        due = [row.wake_at for row in rows if row.holder is None and row.wake_at is not None and row.wake_at <= now]
+        pending = [session.inbox[name] for session in sessions for name in session.pending]
+        return Figures(
+            sessions={status: min(COUNTED, sum(row.status == status for row in rows)) for status in ACTIVE},
+            due=min(COUNTED, len(due)),
+            due_since=min(due, default=None),
+            left=min(COUNTED, sum(row.holder is not None and not self._alive(row.holder) for row in rows)),
+            pending=min(COUNTED, len(pending)),
+            pending_since=min((row.at if row.not_before is None else row.not_before for row in pending), default=None),
+            uncertain=min(COUNTED, sum(effect.state == "uncertain" for session in sessions for effect in session.effects.values())),
+            now=now,
+        )
 
     async def next_wake(self) -> int | None:
         self._time()

@@ -35,6 +35,7 @@ from .base import (
     StoredBlob,
     UniqueRow,
 )
+from .figures import KeepsFigures
 from .pools import KeepsPools
 from .timekeeping import Timekeeper
 
@@ -51,6 +52,8 @@ class PassingStore:
         if isinstance(inner, Auditable):
             # Only then, so that whoever asks whether it can be audited gets the inner store's answer.
             self.heads, self.cursors = inner.heads, inner.cursors
+        if isinstance(inner, KeepsFigures):
+            self.figures = inner.figures
         if isinstance(inner, KeepsPools):
             self.pool, self.pools, self.share = inner.pool, inner.pools, inner.share
             self.change_pool, self.remove_pool = inner.change_pool, inner.remove_pool

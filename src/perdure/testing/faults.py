@@ -45,6 +45,7 @@ WRITES = (
 READS = (
     *(name for name, method in vars(PassingStore).items() if iscoroutinefunction(method) and name not in (*WRITES, "open", "close")),
     *POOLS[:2],
+    "figures",
 )
 """The others."""
 

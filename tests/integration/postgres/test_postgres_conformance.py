@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perdure.store.base import Store
-from perdure.store.conformance import ManualClock, PoolConformance, StoreConformance
+from perdure.store.conformance import FigureConformance, ManualClock, PoolConformance, StoreConformance
 from perdure.store.conformance.commits import Commits
 from perdure.store.conformance.consumers import Consumers
 from perdure.store.conformance.content import Content
@@ -52,13 +52,13 @@ def _elsewhere(make: object) -> None:
     thread.join()
 
 
-class TestPostgres(StoreConformance, PoolConformance):
+class TestPostgres(StoreConformance, PoolConformance, FigureConformance):
     @pytest.fixture
     def place(self, postgres: Server) -> PostgresPlace:
         return PostgresPlace(postgres)
 
 
-class TestPartitions(Commits, Submissions, Reading, Content, Consumers, Keeping):
+class TestPartitions(Commits, Submissions, Reading, Content, Consumers, Keeping, FigureConformance):
     """Whatever has to do with the tables that are cut; the others are whole here too."""
 
     @pytest.fixture

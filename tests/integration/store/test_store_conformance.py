@@ -8,7 +8,7 @@ import pytest
 
 from perdure.store.base import Store
 from perdure.store.blobs import DirectoryBlobs
-from perdure.store.conformance import ManualClock, PoolConformance, StoreConformance
+from perdure.store.conformance import FigureConformance, ManualClock, PoolConformance, StoreConformance
 from perdure.store.memory import MemoryStore
 from perdure.store.outside import WithBlobs
 from perdure.store.sqlite import SQLiteStore
@@ -39,19 +39,19 @@ class OutsidePlace(SQLitePlace):
         return WithBlobs(super().connect(), DirectoryBlobs(self._path.with_name("blobs")), threshold=0)
 
 
-class TestMemory(StoreConformance, PoolConformance):
+class TestMemory(StoreConformance, PoolConformance, FigureConformance):
     @pytest.fixture
     def place(self) -> MemoryPlace:
         return MemoryPlace()
 
 
-class TestSQLite(StoreConformance, PoolConformance):
+class TestSQLite(StoreConformance, PoolConformance, FigureConformance):
     @pytest.fixture
     def place(self, tmp_path: Path) -> SQLitePlace:
         return SQLitePlace(tmp_path / "agents.db")
 
 
-class TestWithBlobs(StoreConformance, PoolConformance):
+class TestWithBlobs(StoreConformance, PoolConformance, FigureConformance):
     @pytest.fixture
     def place(self, tmp_path: Path) -> OutsidePlace:
         return OutsidePlace(tmp_path / "agents.db")

@@ -19,6 +19,7 @@ from __future__ import annotations
 from .commits import Commits
 from .consumers import Consumers
 from .content import Content
+from .figures import FigureConformance
 from .holding import Holding
 from .keeping import Keeping
 from .kit import (
@@ -49,6 +50,7 @@ from .submissions import Submissions
 
 __all__ = [
     "LEASE",
+    "FigureConformance",
     "ManualClock",
     "Place",
     "PoolConformance",

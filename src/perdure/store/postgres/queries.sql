@@ -282,6 +282,37 @@ SELECT session_id FROM (
 ) AS waiting
 ORDER BY holder IS NULL, due, no LIMIT $3::bigint;
 
+-- name: figures
+-- How the sessions are, counted up to a limit; whatever is stored, it reads no more than that. The orders make it use the indexes.
+WITH clock AS MATERIALIZED (SELECT coalesce($1::bigint, perdure.now()) AS moment)
+SELECT moment,
+    (SELECT count(*) FROM (
+        SELECT FROM perdure.sessions WHERE holder IS NULL AND wake_at IS NOT NULL AND wake_at <= (SELECT moment FROM clock) LIMIT $2::bigint
+    ) AS due),
+    (SELECT min(wake_at) FROM perdure.sessions WHERE holder IS NULL AND wake_at IS NOT NULL),
+    (SELECT count(*) FROM (
+        SELECT FROM perdure.sessions AS s
+        WHERE holder IS NOT NULL
+            AND NOT EXISTS (SELECT FROM perdure.runners AS r WHERE r.id = s.holder AND r.expires > (SELECT moment FROM clock))
+        LIMIT $2::bigint
+    ) AS held),
+    pending.rows, pending.since,
+    (SELECT count(*) FROM (SELECT FROM perdure.effects WHERE state = 'uncertain' ORDER BY no LIMIT $2::bigint) AS uncertain)
+FROM clock CROSS JOIN (
+    SELECT count(*) AS rows, min(coalesce(not_before, at)) AS since
+    FROM (
+        SELECT not_before, at FROM perdure.inbox WHERE consumed_seq IS NULL ORDER BY root, no, arrival LIMIT $2::bigint
+    ) AS waiting
+) AS pending;
+
+-- name: figures_active
+-- How many sessions have each of the statuses in which somebody has still to do with them.
+SELECT status, (SELECT count(*) FROM (
+    SELECT FROM perdure.sessions AS s
+    WHERE s.status = wanted.status AND s.status NOT IN ('idle', 'archived', 'deleted') LIMIT $2::bigint
+) AS found)
+FROM unnest($1::text[]) AS wanted (status);
+
 -- name: next_wake
 -- When the next session that nobody holds is due.
 SELECT min(wake_at) FROM perdure.sessions WHERE holder IS NULL AND wake_at IS NOT NULL;

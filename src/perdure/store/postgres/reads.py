@@ -10,6 +10,7 @@ from ...core.journal import GENESIS, Sealed
 from ...core.records import Pool
 from .. import rules
 from ..base import EffectRow, InboxRow, Loaded, News, Runner, SessionQuery, SessionRow, StoredBlob
+from ..figures import ACTIVE, COUNTED, Figures
 from ..pools import OwnersPool, Share
 from . import shapes
 from .database import Database
@@ -24,6 +25,7 @@ __all__ = [
     "cursors",
     "effects",
     "entries",
+    "figures",
     "heads",
     "inbox",
     "load",
@@ -90,6 +92,20 @@ def runners(line: Line, database: Database) -> list[Runner]:
 def runnable(line: Line, database: Database, limit: int, agents: Sequence[str] | None, left: bool) -> list[str]:
     wanted = None if agents is None else TEXTS.encode(agents)
     return [session_id for (session_id,) in line.run("runnable", database.given(), wanted, limit, left)]
+
+
+def figures(line: Line, database: Database) -> Figures:
+    ((now, due, wake, left, pending, since, uncertain),) = line.run("figures", database.given(), COUNTED)
+    return Figures(
+        sessions=dict(line.run("figures_active", TEXTS.encode(ACTIVE), COUNTED)),
+        due=due,
+        due_since=wake if due else None,
+        left=left,
+        pending=pending,
+        pending_since=since,
+        uncertain=uncertain,
+        now=now,
+    )
 
 
 def next_wake(line: Line) -> int | None:

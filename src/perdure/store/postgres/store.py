@@ -39,6 +39,7 @@ from ..base import (
     StoredBlob,
     UniqueRow,
 )
+from ..figures import Figures
 from ..listeners import Listeners
 from ..pools import OwnersPool, Share
 from ..scanning import hand_over
@@ -280,6 +281,10 @@ class PostgresStore:
     async def runnable(self, *, limit: int, agents: Sequence[str] | None = None, left: bool = False) -> list[str]:
         database = self._opened()
         return await self._read(lambda line: reads.runnable(line, database, limit, agents, left))
+
+    async def figures(self) -> Figures:
+        database = self._opened()
+        return await self._read(lambda line: reads.figures(line, database))
 
     async def next_wake(self) -> int | None:
         return await self._read(reads.next_wake)

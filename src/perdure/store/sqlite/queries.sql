@@ -366,6 +366,24 @@ SELECT session_id FROM (
 )
 ORDER BY holder IS NULL, due, no LIMIT :limit;
 
+-- name: figures
+-- How the sessions are, counted up to a limit; whatever is stored, it reads no more than that.
+SELECT
+    (SELECT count(*) FROM (SELECT 1 FROM sessions WHERE holder IS NULL AND wake_at IS NOT NULL AND wake_at <= :now LIMIT :limit)),
+    (SELECT min(wake_at) FROM sessions WHERE holder IS NULL AND wake_at IS NOT NULL),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM sessions WHERE holder IS NOT NULL AND holder NOT IN (SELECT value FROM json_each(:alive)) LIMIT :limit
+    )),
+    (SELECT count(*) FROM (SELECT 1 FROM inbox WHERE consumed_seq IS NULL LIMIT :limit)),
+    (SELECT min(since) FROM (SELECT coalesce(not_before, at) AS since FROM inbox WHERE consumed_seq IS NULL LIMIT :limit)),
+    (SELECT count(*) FROM (SELECT 1 FROM effects WHERE state = 'uncertain' LIMIT :limit));
+
+-- name: figures_active
+-- How many sessions have one of the statuses in which somebody has still to do with them.
+SELECT count(*) FROM (
+    SELECT 1 FROM sessions WHERE status = :status AND status NOT IN ('idle', 'archived', 'deleted') LIMIT :limit
+);
+
 -- name: next_wake
 -- When the next session that nobody holds is due.
 SELECT min(wake_at) FROM sessions WHERE holder IS NULL AND wake_at IS NOT NULL;

@@ -18,6 +18,7 @@ from ...core.journal import GENESIS, Sealed
 from ...core.records import Pool
 from .. import rules
 from ..base import EffectRow, InboxRow, Loaded, News, Runner, SessionQuery, SessionRow, StoredBlob, UniqueRow
+from ..figures import ACTIVE, COUNTED, Figures
 from ..pools import OwnersPool, Share
 from . import rows
 from .database import Database, translate
@@ -105,11 +106,28 @@ class Reader:
         return found
 
     def runnable(self, limit: int, agents: list[str] | None, left: bool, now: int) -> list[str]:
-        # Only what it takes: a runner's row that can't be read in other respects must not keep anybody from working.
-        alive = [row[0] for row in self._rows("runners").fetchall() if row[4] > now and not self._database.lives.ended(row[0])]
         wanted = None if agents is None else rows.names(agents)
-        values = {"now": now, "limit": limit, "agents": wanted, "left": left, "alive": rows.names(alive)}
+        values = {"now": now, "limit": limit, "agents": wanted, "left": left, "alive": self._living(now)}
         return [session_id for (session_id,) in self._rows("runnable", values)]
+
+    def _living(self, now: int) -> str:
+        # Only what it takes: a runner's row that can't be read in other respects must not keep anybody from working.
+        return rows.names([row[0] for row in self._rows("runners").fetchall() if row[4] > now and not self._database.lives.ended(row[0])])
+
+    def figures(self, now: int) -> Figures:
+        values = {"now": now, "limit": COUNTED, "alive": self._living(now)}
+        due, wake, left, pending, since, uncertain = self._one("figures", values)
+        active = {status: self._one("figures_active", {"status": status, "limit": COUNTED})[0] for status in ACTIVE}
+        return Figures(
+            sessions=active,
+            due=due,
+            due_since=wake if due else None,
+            left=left,
+            pending=pending,
+            pending_since=since,
+            uncertain=uncertain,
+            now=now,
+        )
 
     def next_wake(self) -> int | None:
         found: int | None = self._one("next_wake")[0]

@@ -45,6 +45,7 @@ CREATE INDEX sessions_listed ON sessions (updated, owner, status, agent, parent_
 CREATE INDEX sessions_due ON sessions (wake_at) WHERE holder IS NULL AND wake_at IS NOT NULL;
 CREATE INDEX sessions_held ON sessions (holder) WHERE holder IS NOT NULL;
 CREATE INDEX sessions_tree ON sessions (root);
+CREATE INDEX sessions_active ON sessions (status) WHERE status NOT IN ('idle', 'archived', 'deleted');
 
 -- The facts, in the order in which they arrived, whosever they are.
 CREATE TABLE journal (
@@ -105,6 +106,8 @@ CREATE TABLE effects (
     state TEXT NOT NULL,
     PRIMARY KEY (no, effect_key, seq)
 ) WITHOUT ROWID;
+
+CREATE INDEX effects_uncertain ON effects (no) WHERE state = 'uncertain';
 
 -- What only one operation of the whole store may do, and which one took it. The rows of deleted sessions stay.
 CREATE TABLE uniques (

@@ -39,6 +39,7 @@ from ..base import (
     StoredBlob,
     UniqueRow,
 )
+from ..figures import Figures
 from ..listeners import Listeners
 from ..pools import OwnersPool, Share
 from .database import Database
@@ -198,6 +199,9 @@ class SQLiteStore:
 
     async def runnable(self, *, limit: int, agents: Sequence[str] | None = None, left: bool = False) -> list[str]:
         return await self._read(Reader.runnable, limit, None if agents is None else list(agents), left, self._time())
+
+    async def figures(self) -> Figures:
+        return await self._read(Reader.figures, self._time())
 
     async def next_wake(self) -> int | None:
         return await self._read(Reader.next_wake)

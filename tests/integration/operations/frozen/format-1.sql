@@ -25,6 +25,33 @@ CREATE SCHEMA perdure_frozen;
 
 
 --
+-- Name: amounts; Type: TYPE; Schema: perdure_frozen; Owner: -
+--
+
+CREATE TYPE perdure_frozen.amounts AS (
+	steps bigint,
+	tool_calls bigint,
+	model_calls bigint,
+	tokens bigint,
+	cost bigint,
+	ms bigint,
+	unknown bigint,
+	unpriced bigint
+);
+
+
+--
+-- Name: pool; Type: TYPE; Schema: perdure_frozen; Owner: -
+--
+
+CREATE TYPE perdure_frozen.pool AS (
+	id text,
+	limits text,
+	drawn perdure_frozen.amounts
+);
+
+
+--
 -- Name: submission; Type: TYPE; Schema: perdure_frozen; Owner: -
 --
 
@@ -43,6 +70,21 @@ CREATE TYPE perdure_frozen.submission AS (
 
 
 --
+-- Name: taker; Type: TYPE; Schema: perdure_frozen; Owner: -
+--
+
+CREATE TYPE perdure_frozen.taker AS (
+	key text,
+	operation text,
+	state text,
+	seq bigint,
+	no bigint,
+	session_id text,
+	deleted boolean
+);
+
+
+--
 -- Name: answer; Type: TYPE; Schema: perdure_frozen; Owner: -
 --
 
@@ -56,8 +98,11 @@ CREATE TYPE perdure_frozen.answer AS (
 	created boolean,
 	pending bigint,
 	submission perdure_frozen.submission,
+	taker perdure_frozen.taker,
+	pool perdure_frozen.pool,
 	sqlstate text,
-	message text
+	message text,
+	moment bigint
 );
 
 
@@ -121,6 +166,30 @@ CREATE TYPE perdure_frozen.beginning AS (
 
 
 --
+-- Name: decision; Type: TYPE; Schema: perdure_frozen; Owner: -
+--
+
+CREATE TYPE perdure_frozen.decision AS (
+	operation text,
+	state text,
+	seq bigint
+);
+
+
+--
+-- Name: draw; Type: TYPE; Schema: perdure_frozen; Owner: -
+--
+
+CREATE TYPE perdure_frozen.draw AS (
+	owner text,
+	pool text,
+	drawn perdure_frozen.amounts,
+	used perdure_frozen.amounts,
+	ends boolean
+);
+
+
+--
 -- Name: edit; Type: TYPE; Schema: perdure_frozen; Owner: -
 --
 
@@ -153,6 +222,16 @@ CREATE TYPE perdure_frozen.mark AS (
 
 
 --
+-- Name: take; Type: TYPE; Schema: perdure_frozen; Owner: -
+--
+
+CREATE TYPE perdure_frozen.take AS (
+	key text,
+	operation text
+);
+
+
+--
 -- Name: commit; Type: TYPE; Schema: perdure_frozen; Owner: -
 --
 
@@ -173,13 +252,16 @@ CREATE TYPE perdure_frozen.commit AS (
 	redacted bigint[],
 	erased text[],
 	effects perdure_frozen.effect[],
+	taken perdure_frozen.take[],
+	decided perdure_frozen.decision[],
 	blobs perdure_frozen.blob[],
 	listing perdure_frozen.listing,
 	claim text,
 	force boolean,
 	release boolean,
 	progress boolean,
-	inbox_head bigint
+	inbox_head bigint,
+	draws perdure_frozen.draw[]
 );
 
 
@@ -313,6 +395,21 @@ $$;
 
 
 --
+-- Name: bounded(perdure_frozen.amounts, bigint); Type: FUNCTION; Schema: perdure_frozen; Owner: -
+--
+
+CREATE FUNCTION perdure_frozen.bounded(a perdure_frozen.amounts, most bigint DEFAULT '9007199254740992'::bigint) RETURNS perdure_frozen.amounts
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT ROW(
+        greatest(-most, least(most, a.steps)), greatest(-most, least(most, a.tool_calls)), greatest(-most, least(most, a.model_calls)),
+        greatest(-most, least(most, a.tokens)), greatest(-most, least(most, a.cost)), greatest(-most, least(most, a.ms)),
+        greatest(-most, least(most, a.unknown)), greatest(-most, least(most, a.unpriced))
+    )::"perdure_frozen".amounts
+$$;
+
+
+--
 -- Name: bury(bigint, bigint, bigint[], text[]); Type: FUNCTION; Schema: perdure_frozen; Owner: -
 --
 
@@ -341,6 +438,7 @@ BEGIN
     DELETE FROM "perdure_frozen".effects AS e WHERE e.root = s.root AND e.no = its_no AND e.seq > keep AND e.seq <> ALL (receipts);
     DELETE FROM "perdure_frozen".cursors AS k WHERE k.root = s.root AND k.no = its_no;
     UPDATE "perdure_frozen".uniques AS u SET state = 'uncertain' WHERE u.no = its_no AND u.state = 'pending';
+    PERFORM "perdure_frozen".from_pool(its_no, NULL, true, true);
     PERFORM "perdure_frozen".erase(s.root, erased);
     DELETE FROM "perdure_frozen".blobs AS b
     WHERE b.root = s.root AND NOT EXISTS (SELECT FROM "perdure_frozen".sessions AS t WHERE t.root = s.root AND t.status <> 'deleted');
@@ -400,7 +498,7 @@ $$;
 -- Name: commit_alone(perdure_frozen.commit, bigint, boolean); Type: FUNCTION; Schema: perdure_frozen; Owner: -
 --
 
-CREATE FUNCTION perdure_frozen.commit_alone(c perdure_frozen.commit, given bigint, again boolean) RETURNS TABLE(code text, no bigint, version bigint, fence bigint, inbox_head bigint, holder text, created boolean, pending bigint, submission_id text, arrival bigint, kind text, at bigint, not_before bigint, actor text, digest text, body bytea, consumed_seq bigint, settled_seq bigint, sqlstate text, message text, moment bigint)
+CREATE FUNCTION perdure_frozen.commit_alone(c perdure_frozen.commit, given bigint, again boolean) RETURNS SETOF perdure_frozen.answer
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -408,8 +506,8 @@ DECLARE
     clock bigint := coalesce(given, "perdure_frozen".now());
 BEGIN
     a := "perdure_frozen".commit_one(c, clock, true, again);
-    RETURN QUERY SELECT a.code, a.no, a.version, a.fence, a.inbox_head, a.holder, a.created, a.pending, (a.submission).*,
-        a.sqlstate, a.message, clock;
+    a.moment := clock;
+    RETURN NEXT a;
 END
 $$;
 
@@ -426,6 +524,9 @@ DECLARE
     a "perdure_frozen".answer;
     last "perdure_frozen".entry;
     known "perdure_frozen".submission;
+    took record;
+    drew record;
+    decision "perdure_frozen".decision;
     changed bigint;
     after_holder text;
     after_claims bigint;
@@ -487,6 +588,35 @@ BEGIN
             a.code := 'already';
             RETURN a;
         END IF;
+    END IF;
+    IF c.taken IS NOT NULL THEN
+        SELECT t.taker, t.fresh INTO took FROM "perdure_frozen".take_keys(c.no, c.taken) AS t;
+        IF (took.taker).key IS NOT NULL THEN
+            a.taker := took.taker;
+            a.code := 'taken';
+            RETURN a;
+        END IF;
+    END IF;
+    IF c.draws IS NOT NULL OR (c.listing).status = 'halted' THEN
+        SELECT p.code, p.stands INTO drew FROM "perdure_frozen".from_pool(c.no, c.draws, (c.listing).status = 'halted', wait) AS p;
+        IF drew.code IS NOT NULL THEN
+            a.pool := drew.stands;
+            a.code := drew.code;
+            IF c.taken IS NOT NULL THEN
+                DELETE FROM "perdure_frozen".uniques AS u WHERE u.key = ANY (took.fresh);
+            END IF;
+            RETURN a;
+        END IF;
+    END IF;
+    IF c.decided IS NOT NULL THEN
+        FOREACH decision IN ARRAY c.decided LOOP
+            IF decision.state IS NULL THEN
+                DELETE FROM "perdure_frozen".uniques AS u WHERE u.no = c.no AND u.operation = decision.operation;
+            ELSE
+                UPDATE "perdure_frozen".uniques AS u SET state = decision.state, seq = decision.seq
+                WHERE u.no = c.no AND u.operation = decision.operation;
+            END IF;
+        END LOOP;
     END IF;
 
     after_holder := CASE WHEN c.release THEN NULL WHEN c.claim IS NOT NULL THEN c.claim ELSE s.holder END;
@@ -601,6 +731,112 @@ $$;
 
 
 --
+-- Name: fits(jsonb, perdure_frozen.amounts, perdure_frozen.amounts); Type: FUNCTION; Schema: perdure_frozen; Owner: -
+--
+
+CREATE FUNCTION perdure_frozen.fits(limits jsonb, drawn perdure_frozen.amounts, more perdure_frozen.amounts) RETURNS boolean
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT NOT EXISTS (
+        SELECT FROM (VALUES
+            ((limits->>'steps')::numeric, drawn.steps, more.steps),
+            ((limits->>'tool_calls')::numeric, drawn.tool_calls, more.tool_calls),
+            ((limits->>'model_calls')::numeric, drawn.model_calls, more.model_calls),
+            ((limits->>'tokens')::numeric, drawn.tokens, more.tokens),
+            ((limits->>'cost')::numeric, drawn.cost, more.cost),
+            ((limits->>'seconds')::numeric * 1000, drawn.ms, more.ms)
+        ) AS l (most, already, wanted)
+        WHERE l.wanted > 0 AND l.already + l.wanted > l.most
+    )
+$$;
+
+
+--
+-- Name: from_pool(bigint, perdure_frozen.draw[], boolean, boolean); Type: FUNCTION; Schema: perdure_frozen; Owner: -
+--
+
+CREATE FUNCTION perdure_frozen.from_pool(its_no bigint, draws perdure_frozen.draw[], releases boolean, wait boolean, OUT code text, OUT stands perdure_frozen.pool) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    zero CONSTANT "perdure_frozen".amounts := ROW(0, 0, 0, 0, 0, 0, 0, 0);
+    d "perdure_frozen".draw;
+    held "perdure_frozen".shares;
+    share "perdure_frozen".shares;
+    pool "perdure_frozen".pools;
+    before "perdure_frozen".amounts;
+    delta "perdure_frozen".amounts;
+    its_owner text;
+    ours boolean;
+    changed bigint;
+BEGIN
+    SELECT h.no, h.owner, h.pool, h.drawn, h.used INTO held FROM "perdure_frozen".shares AS h WHERE h.no = its_no;
+    share := held;
+    its_owner := coalesce(draws[1].owner, held.owner);
+    IF its_owner IS NULL THEN
+        RETURN;
+    END IF;
+    IF wait THEN
+        SELECT p.owner, p.id, p.limits, p.drawn INTO pool FROM "perdure_frozen".pools AS p WHERE p.owner = its_owner FOR NO KEY UPDATE;
+    ELSE
+        SELECT p.owner, p.id, p.limits, p.drawn INTO pool FROM "perdure_frozen".pools AS p WHERE p.owner = its_owner FOR NO KEY UPDATE SKIP LOCKED;
+        IF NOT FOUND AND EXISTS (SELECT FROM "perdure_frozen".pools AS p WHERE p.owner = its_owner) THEN
+            code := 'busy';
+            RETURN;
+        END IF;
+    END IF;
+    before := pool.drawn;
+    FOREACH d IN ARRAY coalesce(draws, '{}') LOOP
+        ours := coalesce(pool.id = d.pool, false);
+        delta := "perdure_frozen".plus(
+            CASE WHEN d.ends THEN d.used ELSE d.drawn END, CASE WHEN share.pool = d.pool THEN share.drawn ELSE zero END, -1
+        );
+        IF NOT d.ends AND greatest(delta.steps, delta.tool_calls, delta.model_calls, delta.tokens, delta.cost, delta.ms, delta.unknown,
+            delta.unpriced) > 0 AND NOT (ours AND "perdure_frozen".fits(pool.limits, pool.drawn, delta)) THEN
+            code := 'short';
+            IF pool.owner IS NOT NULL THEN
+                stands := ROW(pool.id, pool.limits::text, pool.drawn);
+            END IF;
+            RETURN;
+        END IF;
+        IF d.ends THEN
+            share := NULL;
+        ELSE
+            share := ROW(its_no, d.owner, d.pool, d.drawn, d.used);
+        END IF;
+        IF ours THEN
+            pool.drawn := "perdure_frozen".bounded("perdure_frozen".plus(pool.drawn, delta, 1));
+        END IF;
+    END LOOP;
+    IF releases AND share.no IS NOT NULL THEN
+        IF pool.id = share.pool THEN
+            pool.drawn := "perdure_frozen".bounded("perdure_frozen".plus(pool.drawn, "perdure_frozen".plus(share.used, share.drawn, -1), 1));
+        END IF;
+        share := NULL;
+    END IF;
+    IF pool.drawn IS DISTINCT FROM before THEN
+        UPDATE "perdure_frozen".pools AS p SET drawn = pool.drawn WHERE p.owner = its_owner;
+        GET DIAGNOSTICS changed = ROW_COUNT;
+        PERFORM "perdure_frozen".must(changed, 1, 'the pools');
+    END IF;
+    -- A row of nulls and no row are not the same to IS DISTINCT.
+    IF coalesce(share.no, held.no) IS NULL OR share IS NOT DISTINCT FROM held THEN
+        RETURN;
+    END IF;
+    IF share.no IS NULL THEN
+        DELETE FROM "perdure_frozen".shares AS h WHERE h.no = its_no;
+    ELSIF held.no IS NULL THEN
+        INSERT INTO "perdure_frozen".shares (no, owner, pool, drawn, used) VALUES (its_no, share.owner, share.pool, share.drawn, share.used);
+    ELSE
+        UPDATE "perdure_frozen".shares AS h SET owner = share.owner, pool = share.pool, drawn = share.drawn, used = share.used WHERE h.no = its_no;
+    END IF;
+    GET DIAGNOSTICS changed = ROW_COUNT;
+    PERFORM "perdure_frozen".must(changed, 1, 'the shares');
+END
+$$;
+
+
+--
 -- Name: heartbeat(text, text, bigint, bigint, text, bigint, bigint, bigint); Type: FUNCTION; Schema: perdure_frozen; Owner: -
 --
 
@@ -673,6 +909,20 @@ CREATE FUNCTION perdure_frozen.now() RETURNS bigint
     LANGUAGE sql PARALLEL SAFE
     AS $$
     SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+$$;
+
+
+--
+-- Name: plus(perdure_frozen.amounts, perdure_frozen.amounts, bigint); Type: FUNCTION; Schema: perdure_frozen; Owner: -
+--
+
+CREATE FUNCTION perdure_frozen.plus(a perdure_frozen.amounts, b perdure_frozen.amounts, sign bigint) RETURNS perdure_frozen.amounts
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT ROW(
+        a.steps + sign * b.steps, a.tool_calls + sign * b.tool_calls, a.model_calls + sign * b.model_calls, a.tokens + sign * b.tokens,
+        a.cost + sign * b.cost, a.ms + sign * b.ms, a.unknown + sign * b.unknown, a.unpriced + sign * b.unpriced
+    )::"perdure_frozen".amounts
 $$;
 
 
@@ -881,6 +1131,41 @@ $$;
 
 
 --
+-- Name: take_keys(bigint, perdure_frozen.take[]); Type: FUNCTION; Schema: perdure_frozen; Owner: -
+--
+
+CREATE FUNCTION perdure_frozen.take_keys(its_no bigint, taken perdure_frozen.take[], OUT taker perdure_frozen.taker, OUT fresh text[]) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    t "perdure_frozen".take;
+BEGIN
+    fresh := '{}';
+    -- In the order of the keys, so that two that want the same ones do not wait for each other.
+    FOR t IN SELECT u.key, u.operation FROM unnest(taken) AS u ORDER BY u.key COLLATE "C" LOOP
+        LOOP
+            INSERT INTO "perdure_frozen".uniques (key, no, operation, state, seq) VALUES (t.key, its_no, t.operation, 'pending', 0)
+            ON CONFLICT (key) DO NOTHING;
+            IF FOUND THEN
+                fresh := fresh || t.key;
+                EXIT;
+            END IF;
+            SELECT u.key, u.operation, u.state, u.seq, u.no, s.session_id, s.status = 'deleted' INTO taker
+            FROM "perdure_frozen".uniques AS u JOIN "perdure_frozen".sessions AS s USING (no) WHERE u.key = t.key;
+            -- Whoever had it may have let it go just now.
+            EXIT WHEN FOUND;
+        END LOOP;
+        IF (taker.no, taker.operation) <> (its_no, t.operation) THEN
+            DELETE FROM "perdure_frozen".uniques AS u WHERE u.key = ANY (fresh);
+            RETURN;
+        END IF;
+        taker := NULL;
+    END LOOP;
+END
+$$;
+
+
+--
 -- Name: turn_over(text, perdure_frozen.commit, bigint); Type: FUNCTION; Schema: perdure_frozen; Owner: -
 --
 
@@ -943,7 +1228,7 @@ $$;
 -- Name: write(perdure_frozen.commit[], perdure_frozen.send[], boolean[], bigint, boolean); Type: FUNCTION; Schema: perdure_frozen; Owner: -
 --
 
-CREATE FUNCTION perdure_frozen.write(commits perdure_frozen.commit[], sends perdure_frozen.send[], commit_here boolean[], given bigint, again boolean) RETURNS TABLE(code text, no bigint, version bigint, fence bigint, inbox_head bigint, holder text, created boolean, pending bigint, submission_id text, arrival bigint, kind text, at bigint, not_before bigint, actor text, digest text, body bytea, consumed_seq bigint, settled_seq bigint, sqlstate text, message text, moment bigint)
+CREATE FUNCTION perdure_frozen.write(commits perdure_frozen.commit[], sends perdure_frozen.send[], commit_here boolean[], given bigint, again boolean) RETURNS SETOF perdure_frozen.answer
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -1000,8 +1285,8 @@ BEGIN
                 busy_numbers := busy_numbers || ARRAY (SELECT t.no FROM "perdure_frozen".sessions AS t WHERE t.session_id = m.session_id);
             END IF;
         END IF;
-        RETURN QUERY SELECT a.code, a.no, a.version, a.fence, a.inbox_head, a.holder, a.created, a.pending, (a.submission).*,
-            a.sqlstate, a.message, clock;
+        a.moment := clock;
+        RETURN NEXT a;
     END LOOP;
 END
 $$;
@@ -1114,8 +1399,8 @@ CREATE TABLE perdure_frozen.meta (
 CREATE TABLE perdure_frozen.pools (
     owner text NOT NULL COLLATE pg_catalog."C",
     id text NOT NULL,
-    limits text NOT NULL,
-    drawn text NOT NULL
+    limits jsonb NOT NULL,
+    drawn perdure_frozen.amounts NOT NULL
 )
 WITH (fillfactor='50');
 
@@ -1187,8 +1472,8 @@ CREATE TABLE perdure_frozen.shares (
     no bigint NOT NULL,
     owner text NOT NULL,
     pool text NOT NULL,
-    drawn text NOT NULL,
-    used text NOT NULL
+    drawn perdure_frozen.amounts NOT NULL,
+    used perdure_frozen.amounts NOT NULL
 )
 WITH (fillfactor='50');
 
@@ -1245,49 +1530,49 @@ INSERT INTO perdure_frozen.blobs VALUES ('cut', 'e3b0c44298fc1c149afbf4c8996fb92
 -- Data for Name: inbox; Type: TABLE DATA; Schema: perdure_frozen; Owner: -
 --
 
-INSERT INTO perdure_frozen.inbox VALUES ('done', 1, 'm', 1, 'message', 1796056012497, NULL, '', '54e38a723be738bd0531c0ca35f3824a910a21310dde900f1b9a13ab782206bb', NULL, 2, 7);
-INSERT INTO perdure_frozen.inbox VALUES ('large', 2, 'm', 1, 'message', 1796056012537, NULL, '', 'cd5c6bbda407dae33d2469783ce2e6d4d4507966b64f368e1d72888a1cf4538b', NULL, 2, 7);
-INSERT INTO perdure_frozen.inbox VALUES ('asking', 4, 'm', 1, 'message', 1796056012584, NULL, '', '35d351f5e1c80b0d32e250588432d3ba72d11dc7d2f3ccf0c187faa726e95912', NULL, 2, NULL);
-INSERT INTO perdure_frozen.inbox VALUES ('queued', 5, 'm', 1, 'message', 1796056012609, NULL, '', '077cbd22b122b8b591b8abbec5f1c496412db9b81d51e489c3c2a6db223e2ba0', '\x7b227061727473223a5b7b22636f6e74656e74223a226c6f6f6b206c61746572222c2274797065223a2274657874227d5d7d', NULL, NULL);
-INSERT INTO perdure_frozen.inbox VALUES ('cut', 6, 'm', 1, 'message', 1796056012618, NULL, '', '94d0a986b4799d33ea6203f7f76e43f8bd37f1ffcba03782cfdf7f02b253d799', NULL, 2, NULL);
+INSERT INTO perdure_frozen.inbox VALUES ('done', 1, 'm', 1, 'message', 1796058877042, NULL, '', '54e38a723be738bd0531c0ca35f3824a910a21310dde900f1b9a13ab782206bb', NULL, 2, 7);
+INSERT INTO perdure_frozen.inbox VALUES ('large', 2, 'm', 1, 'message', 1796058877067, NULL, '', 'cd5c6bbda407dae33d2469783ce2e6d4d4507966b64f368e1d72888a1cf4538b', NULL, 2, 7);
+INSERT INTO perdure_frozen.inbox VALUES ('asking', 4, 'm', 1, 'message', 1796058877089, NULL, '', '35d351f5e1c80b0d32e250588432d3ba72d11dc7d2f3ccf0c187faa726e95912', NULL, 2, NULL);
+INSERT INTO perdure_frozen.inbox VALUES ('queued', 5, 'm', 1, 'message', 1796058877101, NULL, '', '077cbd22b122b8b591b8abbec5f1c496412db9b81d51e489c3c2a6db223e2ba0', '\x7b227061727473223a5b7b22636f6e74656e74223a226c6f6f6b206c61746572222c2274797065223a2274657874227d5d7d', NULL, NULL);
+INSERT INTO perdure_frozen.inbox VALUES ('cut', 6, 'm', 1, 'message', 1796058877104, NULL, '', '94d0a986b4799d33ea6203f7f76e43f8bd37f1ffcba03782cfdf7f02b253d799', NULL, 2, NULL);
 
 
 --
 -- Data for Name: journal; Type: TABLE DATA; Schema: perdure_frozen; Owner: -
 --
 
-INSERT INTO perdure_frozen.journal VALUES ('done', 1, 1, 0, 'session_created', 1796056012497, '\xb6bea9a6729d575c09472bef05cdf13d', '\xe5cf7c4c32e7deeee7bf29051a1074ac0358cd7bf7a29764df6550f9cac51003', '\x7b226167656e74223a22636c65726b222c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c22726f6f74223a22646f6e65222c2273657373696f6e5f6964223a22646f6e65227d', '\x25e16bb21d131a8d37e5fe10468cd7cd1f87b1c355bad488e09e6eba850a5c6a');
-INSERT INTO perdure_frozen.journal VALUES ('done', 1, 2, 0, 'turn_started', 1796056012507, '\xbcce89b4604f31da37d8bb08f4ed11b2', '\x7ec80350e36619af9e7d9d6eeb4bedc5cc132b19c5240166a723e4ca1477ffec', '\x7b226167656e74223a22636c65726b222c22646566696e6974696f6e223a2231333130343436613064656138656631366138323530613166666463646237663735653431613137636633643933333865636532353565313264646266326238222c226c696d697473223a7b7d2c22726f757465223a2266756e6374696f6e222c227375626d697373696f6e223a226d222c227465726d73223a7b2261726368697665223a32303030307d7d', '\x9529080b905df506e95060fc0fddd94dac7961cc9803a6e2f8734fcd97e020b9');
-INSERT INTO perdure_frozen.journal VALUES ('done', 1, 3, 1, 'message', 1796056012507, '\x1597705893e8c7cacb0d10c9001a7884', '\x550ad47a43e3c0931272a58325ba8f81e1f66d6c3dbdb96483ecb3d55570a38e', '\x7b2264656c69766572223a227475726e222c22646967657374223a2265636366346462323665336230353633656536646264623661366261663230326335653335623765306137323238313961343136653361386432623337613561222c227061727473223a5b7b22636f6e74656e74223a226c6f6f6b2c20706c65617365222c2274797065223a2274657874227d5d2c227265766973696f6e223a2263363161396434663965303337646563646465633230313634393937636133663133666534356539326261623939363830323863616161373263663135636361222c22726f6c65223a2275736572222c227375626d697373696f6e223a226d227d', '\x7edbad4b74ac1ac37814884a3d1096a7a53b4cd74cf174e3dbfea0b42c4047f7');
-INSERT INTO perdure_frozen.journal VALUES ('done', 1, 4, 1, 'operation_started', 1796056012507, '\xa881f038b5572ad4cffbdfe3efc2328e', '\x9a2987819b74ddf1e49978c79e96c0859b2ccdbbf4b6cc3fccf51750deef7e49', '\x7b22617474656d7074223a312c2266656e6365223a312c226f7065726174696f6e223a2274322e302e30222c22706c616e223a7b22617267756d656e7473223a2261646235313933333539383566613461396339666134336431646464653138613232313934323736353537643133373466326638666533326438646461666638222c226b696e64223a226d6f64656c222c226e616d65223a2266756e6374696f6e227d2c2272657175657374223a7b22636f6e74657874223a2263363161396434663965303337646563646465633230313634393937636133663133666534356539326261623939363830323863616161373263663135636361222c22646967657374223a2261646235313933333539383566613461396339666134336431646464653138613232313934323736353537643133373466326638666533326438646461666638222c2265706f6368223a302c22696e737472756374696f6e73223a2265336230633434323938666331633134396166626634633839393666623932343237616534316534363439623933346361343935393931623738353262383535222c22726f757465223a2266756e6374696f6e222c2273657474696e6773223a2234343133366661333535623336373861313134366164313666376538363439653934666234666332316665373765383331306330363066363163616166663861222c22746f6f6c73223a2239633061303137366436386166643736643763663736303231616630343335393166333564633731363237656634613531303132353430333130653639653233227d7d', '\xe4f2bdb6bd4848267466d649b859f06303351fb7122342827373467f69a61dc5');
-INSERT INTO perdure_frozen.journal VALUES ('done', 1, 5, 1, 'operation_ended', 1796056012510, '\xa0eaa2a2feafbe177da2cf04e5531f08', '\x5134f81fee4ec05e1a4fe2032ecec37c2a42a8285bc5e10c5b5bff797c257e5c', '\x7b22617474656d7074223a312c22646967657374223a2230326665316132396564663366643662326566363463633931636636326233323063313165303466363464316366623961326537306262323131313762633164222c2266696e697368223a2273746f70222c2267726f7570223a2266756e6374696f6e222c226f7065726174696f6e223a2274322e302e30222c227061727473223a5b7b22636f6e74656e74223a22646f6e653a206c6f6f6b2c20706c65617365222c2274797065223a2274657874227d5d2c22737461747573223a22737563636565646564227d', '\xcf947b1dc9943e353fb474be6e7a671a0c336363b792cb11072547cf73d4d2da');
-INSERT INTO perdure_frozen.journal VALUES ('done', 1, 6, 2, 'message', 1796056012510, '\x66bc4905f1aac51bd9fb6876883f291c', '\x11d0475b73bff6a4d56d8adf57256d6e97eaab958ca9fbe42bfd635a1ef56446', '\x7b22646967657374223a2230326665316132396564663366643662326566363463633931636636326233323063313165303466363464316366623961326537306262323131313762633164222c2272656365697074223a352c227265766973696f6e223a2265626566393965336462353564663034303838323964336633666137643063343561303130396231336464623663346261323739303064663962353231393235222c22726f6c65223a22617373697374616e74227d', '\xd32960dc169b2868dca081b2aa09c4a1ed91f5c69cc67d24fd6e255aba24761f');
-INSERT INTO perdure_frozen.journal VALUES ('done', 1, 7, 2, 'turn_completed', 1796056012520, '\x1559e638d7fac87e5089ae6fdeec3d6b', '\x8fb22a3f002242067d9b28048a42d391527376449f699776afefcb10fe3d3388', '\x7b226f7574707574223a362c227374657073223a312c227375626d697373696f6e223a226d222c227475726e223a227432222c227573616765223a7b2263616c6c73223a312c22756e6b6e6f776e5f63616c6c73223a317d7d', '\x670e40734d0ffb780df9fddae81a8b31cd3825e4e9504a1aca00dc22716dddfd');
-INSERT INTO perdure_frozen.journal VALUES ('large', 2, 1, 0, 'session_created', 1796056012537, '\x20629d9272ebac08c317cbea2796dbf5', '\x6bf3df8e977d75dad83d01aa4b002f52b50ee9df6bda47a438b7f1f7a433d43c', '\x7b226167656e74223a22636c65726b222c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c22726f6f74223a226c61726765222c2273657373696f6e5f6964223a226c61726765227d', '\x0c962dd59b2e78527d728abfc267eae98c1f697c9ae6fc782629ab0b80cc2054');
-INSERT INTO perdure_frozen.journal VALUES ('large', 2, 2, 0, 'turn_started', 1796056012549, '\x80ef8b78db2acac1655047fbf6baa55a', '\x15199c1be800944088285582339f3392f492654910c8d0c5999d27b86d1ac799', '\x7b226167656e74223a22636c65726b222c22646566696e6974696f6e223a2231333130343436613064656138656631366138323530613166666463646237663735653431613137636633643933333865636532353565313264646266326238222c226c696d697473223a7b7d2c22726f757465223a2266756e6374696f6e222c227375626d697373696f6e223a226d222c227465726d73223a7b2261726368697665223a32303030307d7d', '\x69c7035157d9dc1ad889fc61f139c64bb5ca7e933e42c3ad2eac9fefeab4c073');
-INSERT INTO perdure_frozen.journal VALUES ('large', 2, 3, 1, 'message', 1796056012549, '\x9f037f33ce6ca43a8f5a4d5b35d20b52', '\x2acfdefb92c0dbd93d1ca44ea4cc868bfb80b175f254fbfc9493e350b2ef9c8f', '\x7b2264656c69766572223a227475726e222c22646967657374223a2230376238363564356237363635336265653966666434353263616536643964616265323237393363636331353163623434363035313537313637366565396232222c227061727473223a5b7b22646967657374223a2231303831356637333135366563643631343332316235386331383862356532303730316334306231393364623665396131623166643937653233623930616632222c2273697a65223a34333932332c2274797065223a2273746f726564227d5d2c227265766973696f6e223a2262663733333337376565666333343364386166633234633530623737316361333432656264383334633436323930346332373761316432303831363531633436222c22726f6c65223a2275736572222c227375626d697373696f6e223a226d227d', '\x27530711d716c39c3a57850f2a430f53270e258bd3c22c587ae04d5f62b4bdf5');
-INSERT INTO perdure_frozen.journal VALUES ('large', 2, 4, 1, 'operation_started', 1796056012549, '\xed173d6ac64103783f307a62a854bed0', '\x2217122abd4f55f522f40b2e9ce5fc8f6e8de0b6d4532563e249eaeff1bb1877', '\x7b22617474656d7074223a312c2266656e6365223a312c226f7065726174696f6e223a2274322e302e30222c22706c616e223a7b22617267756d656e7473223a2262313466623762393636613236363432636562636433343731643664376562376563396238373836373165643331623061653531323433303731663432353061222c226b696e64223a226d6f64656c222c226e616d65223a2266756e6374696f6e227d2c2272657175657374223a7b22636f6e74657874223a2262663733333337376565666333343364386166633234633530623737316361333432656264383334633436323930346332373761316432303831363531633436222c22646967657374223a2262313466623762393636613236363432636562636433343731643664376562376563396238373836373165643331623061653531323433303731663432353061222c2265706f6368223a302c22696e737472756374696f6e73223a2265336230633434323938666331633134396166626634633839393666623932343237616534316534363439623933346361343935393931623738353262383535222c22726f757465223a2266756e6374696f6e222c2273657474696e6773223a2234343133366661333535623336373861313134366164313666376538363439653934666234666332316665373765383331306330363066363163616166663861222c22746f6f6c73223a2239633061303137366436386166643736643763663736303231616630343335393166333564633731363237656634613531303132353430333130653639653233227d7d', '\x03b7e52ad81c79b331a176bd98ddbc1e0c5c29e06da7d70af189f61b97f37933');
-INSERT INTO perdure_frozen.journal VALUES ('large', 2, 5, 1, 'operation_ended', 1796056012553, '\xb4fdb110adc9ef8d1c6ae2d972ac6dac', '\xb1975d1ca28e20ee09798e1bc959d2b870c667a2e7dd87499521b5e836f6f857', '\x7b22617474656d7074223a312c22646967657374223a2234316464663438643531323463653565663739336161336362386535326430623936303132306562666630613733653434373238353764306133623939646639222c2266696e697368223a2273746f70222c2267726f7570223a2266756e6374696f6e222c226f7065726174696f6e223a2274322e302e30222c227061727473223a5b7b22636f6e74656e74223a22646f6e653a206b656570203020312032203320342035203620372038203920313020313120313220313320313420222c2274797065223a2274657874227d5d2c22737461747573223a22737563636565646564227d', '\xc9aec959bbbbb2d3f20a34cc32b26cb1334c867a1bfe8b4105a72393b0398b7b');
-INSERT INTO perdure_frozen.journal VALUES ('large', 2, 6, 2, 'message', 1796056012553, '\xadf050c481bcaf47f724acf81984249f', '\x847f9405d2a409adfb7651be8749a29d52a036931fbdc65b974fb020f399d703', '\x7b22646967657374223a2234316464663438643531323463653565663739336161336362386535326430623936303132306562666630613733653434373238353764306133623939646639222c2272656365697074223a352c227265766973696f6e223a2238666364306637363638666265626532383431386631343865643833373135616430346161646462636132653339393562303836656535616236623361636265222c22726f6c65223a22617373697374616e74227d', '\x047d6c8f6e4df84f81ee8fd2946cd854b241301e251c420fe2153a89a8f6b356');
-INSERT INTO perdure_frozen.journal VALUES ('large', 2, 7, 2, 'turn_completed', 1796056012553, '\x41c10970d9e6b22168b3e87fa5cac59e', '\xffc8f062f5bc31d41d6928d4fe89e8ee56dbf8169fb31354e7b946a454a33eb3', '\x7b226f7574707574223a362c227374657073223a312c227375626d697373696f6e223a226d222c227475726e223a227432222c227573616765223a7b2263616c6c73223a312c22756e6b6e6f776e5f63616c6c73223a317d7d', '\xaf894a41be2a4261626a2c3fd06f7157b103ce459b1ed3161531f11401d6ba74');
-INSERT INTO perdure_frozen.journal VALUES ('done', 3, 1, 0, 'session_created', 1796056012575, '\x7093a1fb2b06cd0d8756a06cca198333', '\xd69f4d5ef4cfcc0d8d600c0d716728fc1fbdc942ef9bb3c1bcba8091794866c3', '\x7b226167656e74223a22636c65726b222c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c22726f6f74223a22646f6e65222c2273657373696f6e5f6964223a22666f726b222c227469746c65223a22616e6f7468657220776179227d', '\xe28bebb7f3f60fbfeeec33ce87c59542b2d25bbd5f91cf6192c4f20ea32bdfe6');
-INSERT INTO perdure_frozen.journal VALUES ('done', 3, 2, 2, 'forked', 1796056012575, '\x19d387b55237782af76e5058ba9b6173', '\xc648fc96148b9876872d89a5d15a96c5bce7e7002d0874bcbd37e44c33cb453f', '\x7b22636861696e223a2236373065343037333464306666623738306466396664646165383161386233316364333832356534653935303461316163613030646332323731366464646664222c22637574223a322c226578616374223a5b5b302c325d5d2c226f776e6572223a2266756e6374696f6e222c226f776e65725f67726f7570223a2266756e6374696f6e222c22706965636573223a5b5b22646f6e65222c312c335d5d2c227265766973696f6e223a2265626566393965336462353564663034303838323964336633666137643063343561303130396231336464623663346261323739303064663962353231393235222c22726f757465223a2266756e6374696f6e222c2273657373696f6e223a22646f6e65222c227461696c223a322c2276657273696f6e223a377d', '\x861a551dda7fe1a552d6cfa9fc42a414f69aa9baeca5829c4af652b65d39f17e');
-INSERT INTO perdure_frozen.journal VALUES ('asking', 4, 1, 0, 'session_created', 1796056012584, '\x43bbf9d1a34c882e1e69dc848621cc3c', '\x81f9ef5657cee2a722713d9120d1f05caa50f13186e3d5beba4ac3f40527171c', '\x7b226167656e74223a22636c65726b222c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c22726f6f74223a2261736b696e67222c2273657373696f6e5f6964223a2261736b696e67227d', '\x4e39e01e2e9b8374d07ac31b1701c76cc6cb7484df02ae3ae249a1d4dc89ee3d');
-INSERT INTO perdure_frozen.journal VALUES ('asking', 4, 2, 0, 'turn_started', 1796056012598, '\xe1256f9ad94fe9cf2681316dc9fc49cc', '\x8de0fa922ea0988786713a4bf6460459a6bd6b3b3ef5e8bb8cfb3960266de045', '\x7b226167656e74223a22636c65726b222c22646566696e6974696f6e223a2231333130343436613064656138656631366138323530613166666463646237663735653431613137636633643933333865636532353565313264646266326238222c226c696d697473223a7b7d2c22726f757465223a2266756e6374696f6e222c227375626d697373696f6e223a226d222c227465726d73223a7b2261726368697665223a32303030307d7d', '\x83571b58f9064dfc904589851e524d9f9c7982bf6fa957308942ac2302ede5a7');
-INSERT INTO perdure_frozen.journal VALUES ('asking', 4, 3, 1, 'message', 1796056012598, '\xe53af981ff93a8f3e2191bdbba8dcaa4', '\x16db6800d693de3fe3905297228c2090ae6ad57630c57a67a6f3e3d51bd1af66', '\x7b2264656c69766572223a227475726e222c22646967657374223a2239616532326634633235323638613730653034623763643332396637353039326438396537376233393761643435663536376438636535386465656337613034222c227061727473223a5b7b22636f6e74656e74223a22726566756e64206974222c2274797065223a2274657874227d5d2c227265766973696f6e223a2263376334643332653136646261613366363265366236303138653838393738613766356361656534663935616336353238356438643365363761326162313432222c22726f6c65223a2275736572222c227375626d697373696f6e223a226d227d', '\x389fe6bf14e3fafd556eb3a14d08fd61670ba1093992b1c0ebd2d866ea7f485f');
-INSERT INTO perdure_frozen.journal VALUES ('asking', 4, 4, 1, 'operation_started', 1796056012598, '\xbaecc6c4ba04db672c393b9ef8156165', '\xec88a72eca9ab1f2c31341868dce96729d6ca944cc6ecf73db8aea5087031e97', '\x7b22617474656d7074223a312c2266656e6365223a312c226f7065726174696f6e223a2274322e302e30222c22706c616e223a7b22617267756d656e7473223a2263383465386465373133623162373863663632386563373962623739333934323139363836666434346532626335333661393938656331636230663266303331222c226b696e64223a226d6f64656c222c226e616d65223a2266756e6374696f6e227d2c2272657175657374223a7b22636f6e74657874223a2263376334643332653136646261613366363265366236303138653838393738613766356361656534663935616336353238356438643365363761326162313432222c22646967657374223a2263383465386465373133623162373863663632386563373962623739333934323139363836666434346532626335333661393938656331636230663266303331222c2265706f6368223a302c22696e737472756374696f6e73223a2265336230633434323938666331633134396166626634633839393666623932343237616534316534363439623933346361343935393931623738353262383535222c22726f757465223a2266756e6374696f6e222c2273657474696e6773223a2234343133366661333535623336373861313134366164313666376538363439653934666234666332316665373765383331306330363066363163616166663861222c22746f6f6c73223a2239633061303137366436386166643736643763663736303231616630343335393166333564633731363237656634613531303132353430333130653639653233227d7d', '\xf276b1ef92cd49803cc3cfffa8b02279af4747f037862360fc260274f4785e9d');
-INSERT INTO perdure_frozen.journal VALUES ('asking', 4, 5, 1, 'operation_ended', 1796056012599, '\x4ff4bd97595b2e6875698bc608e9d8ae', '\x4ee83f45043479d2177c296cf6a876cc103030c9335c317176e9b6e9ee6991f6', '\x7b22617474656d7074223a312c22646967657374223a2239313065323462666532326231653133363466636463356537613337396136336561613437313230316132396133663031643466646434323862356133653235222c2266696e697368223a22746f6f6c5f63616c6c73222c2267726f7570223a2266756e6374696f6e222c226f7065726174696f6e223a2274322e302e30222c227061727473223a5b7b22617267756d656e7473223a7b2263656e7473223a357d2c226964223a2263616c6c5f726566756e64222c226e616d65223a22726566756e64222c2274797065223a22746f6f6c5f63616c6c227d5d2c22737461747573223a22737563636565646564227d', '\x4fdcebf1f29a1af65fb4b928147240e8daf5234c4d27f22a181658021e44b50a');
-INSERT INTO perdure_frozen.journal VALUES ('asking', 4, 6, 2, 'message', 1796056012599, '\x5b5907397185947c6e95e2710adfdb01', '\x4887ad6cdf403330288b75a7138f5a9c23b73a054c54db6e8a174e4b6cf4a5ba', '\x7b22646967657374223a2239313065323462666532326231653133363466636463356537613337396136336561613437313230316132396133663031643466646434323862356133653235222c2272656365697074223a352c227265766973696f6e223a2239366532376230623438643930316131326231623434656264373730623432363234386330643636313162623138636634343938656630663738323862393133222c22726f6c65223a22617373697374616e74227d', '\xcb2d69ca37325a94ee94bcae1fe58a089ab6d8737cadbdc3d431ab2df8879dec');
-INSERT INTO perdure_frozen.journal VALUES ('asking', 4, 7, 2, 'operation_planned', 1796056012603, '\xef90989d742cfe4558cd8add0a16a8b2', '\xb0d7e65feef5a3a7d3512fc05f3753c7bd5518bb91ebc3163d85149f54aee9a6', '\x7b226f7065726174696f6e223a2274322e302e31222c22706c616e223a7b22617267756d656e7473223a223431336239653036303866356261623630323533386663353735323232336133222c2263616c6c223a2263616c6c5f726566756e64222c22656666656374223a2265787465726e616c222c226566666563745f6b6579223a2234313362396530363038663562616236303235333866633537353232323361333463363362613830626431613064363430383836316230323862373561323632222c226b696e64223a22746f6f6c222c226e616d65223a22726566756e64227d7d', '\x4657a3f156cfacbd7e0d2f4a84d67b4fb3225f3bb8f087c7634cc3073448e022');
-INSERT INTO perdure_frozen.journal VALUES ('asking', 4, 8, 2, 'request_opened', 1796056012603, '\xd3746810045626a4c11398b3709b69ea', '\xb6dde3f7693dd2838f2ff9e0b4839679077bae284a781afd1689398ad655239a', '\x7b22617267756d656e7473223a223431336239653036303866356261623630323533386663353735323232336133222c2263616c6c223a2263616c6c5f726566756e64222c226e616d65223a22726566756e64222c226f7065726174696f6e223a2274322e302e31222c2272657175657374223a22617070726f76616c222c22726571756573745f6964223a2239623738356462383363323338383566227d', '\x1d7639b1db5ac0d4ec82f8134f46cd265ada0750e73b400b175860d629c34acb');
-INSERT INTO perdure_frozen.journal VALUES ('queued', 5, 1, 0, 'session_created', 1796056012609, '\xb81b05f7b727c4ff7947f2331b266c73', '\x6bcfce2a9b025e02721135cb33ddd270f8a5156f25bbfb99d53ca28aa806ea89', '\x7b226167656e74223a22636c65726b222c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c22726f6f74223a22717565756564222c2273657373696f6e5f6964223a22717565756564227d', '\xc0fea93e43e8a33df67b710ff5c24e161e33a5aad0b33529ca44118082a631bc');
-INSERT INTO perdure_frozen.journal VALUES ('cut', 6, 1, 0, 'session_created', 1796056012618, '\x87d358b3627e8a3a845d663819f0c782', '\x5be3f69eaf217ca9a75fe098278bb96dac975a68d1ec3ca21b89460bf76b9ff1', '\x7b226167656e74223a22636c65726b222c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c22726f6f74223a22637574222c2273657373696f6e5f6964223a22637574227d', '\x24fd90c11bcb153120eb181121ec53183516430685883452e4afbe92e2b6e354');
-INSERT INTO perdure_frozen.journal VALUES ('cut', 6, 2, 0, 'turn_started', 1796056012631, '\x1fd99487fd59fca57d0b39c1960249ae', '\xd979e24697e86496ead1f134835a776dd96385d8418a001134f9bd76e16f063a', '\x7b226167656e74223a22636c65726b222c22646566696e6974696f6e223a2231333130343436613064656138656631366138323530613166666463646237663735653431613137636633643933333865636532353565313264646266326238222c226c696d697473223a7b7d2c22726f757465223a2266756e6374696f6e222c227375626d697373696f6e223a226d222c227465726d73223a7b2261726368697665223a32303030307d7d', '\x19244fcf2ed77da371981bcccdd6d5ad16eb0a736628553ee29fcf9a01f4267c');
-INSERT INTO perdure_frozen.journal VALUES ('cut', 6, 3, 1, 'message', 1796056012631, '\x9cff017ff082b916ed1613fdf380c3dc', '\x2ee01dab16ec459da6585efca8de6f9b89fa8ffbc1272f34fce53707d8f5e6a9', '\x7b2264656c69766572223a227475726e222c22646967657374223a2236313762663366346432363561386332306465333834366333383135613233396161626665653438613538353631323333323566656137623164623530356138222c227061727473223a5b7b22636f6e74656e74223a22706179206e6f77222c2274797065223a2274657874227d5d2c227265766973696f6e223a2231623934323538663435643966336565383538393837306233633662326264373834663437343137626163656635653337383633333632326634623261626337222c22726f6c65223a2275736572222c227375626d697373696f6e223a226d227d', '\xc53fdcf2b2881af6b74ff47edcc9bbaccbe7fc7dcfd13fa777f6e5fcf4de3b9c');
-INSERT INTO perdure_frozen.journal VALUES ('cut', 6, 4, 1, 'operation_started', 1796056012631, '\x074795de6287067a5e9ad4bdff12e148', '\x4a63970c8073f478dfea0db63917b06b2e44ed2b1f4ab2c515d0d02420701038', '\x7b22617474656d7074223a312c2266656e6365223a312c226f7065726174696f6e223a2274322e302e30222c22706c616e223a7b22617267756d656e7473223a2233653931393365313130346563383038316166663432373963323438366566343363643966613533623264383231656530323339656163333037663163306261222c226b696e64223a226d6f64656c222c226e616d65223a2266756e6374696f6e227d2c2272657175657374223a7b22636f6e74657874223a2231623934323538663435643966336565383538393837306233633662326264373834663437343137626163656635653337383633333632326634623261626337222c22646967657374223a2233653931393365313130346563383038316166663432373963323438366566343363643966613533623264383231656530323339656163333037663163306261222c2265706f6368223a302c22696e737472756374696f6e73223a2265336230633434323938666331633134396166626634633839393666623932343237616534316534363439623933346361343935393931623738353262383535222c22726f757465223a2266756e6374696f6e222c2273657474696e6773223a2234343133366661333535623336373861313134366164313666376538363439653934666234666332316665373765383331306330363066363163616166663861222c22746f6f6c73223a2239633061303137366436386166643736643763663736303231616630343335393166333564633731363237656634613531303132353430333130653639653233227d7d', '\x78ff294588177adeba11e6631a07faac9d3424ce5842526edacff3f52f58498f');
-INSERT INTO perdure_frozen.journal VALUES ('cut', 6, 5, 1, 'operation_ended', 1796056012632, '\x9effcd43780a5ece985919fd869f9f03', '\x4c06814602f491f1b6cc0172544fbbe13502a3ea090995ae2b829408796190ab', '\x7b22617474656d7074223a312c22646967657374223a2231623861396233613965366235616439366163356630653266633238366638633961376166313438303035303165366339393032613937646137323935343733222c2266696e697368223a22746f6f6c5f63616c6c73222c2267726f7570223a2266756e6374696f6e222c226f7065726174696f6e223a2274322e302e30222c227061727473223a5b7b22617267756d656e7473223a7b2263656e7473223a357d2c226964223a2263616c6c5f706179222c226e616d65223a22706179222c2274797065223a22746f6f6c5f63616c6c227d5d2c22737461747573223a22737563636565646564227d', '\xe985cf2de458012fe6f3cd09f8ef1434ae22ebe4b739feba9acd06a6fd1cc5c4');
-INSERT INTO perdure_frozen.journal VALUES ('cut', 6, 6, 2, 'message', 1796056012632, '\xbef139d7143b335a5ea5551c9ab13f6f', '\x4313e17ffba725510b46adf2d4b00172fd437fb3c6b1cbc8a8f69ddde582d015', '\x7b22646967657374223a2231623861396233613965366235616439366163356630653266633238366638633961376166313438303035303165366339393032613937646137323935343733222c2272656365697074223a352c227265766973696f6e223a2266326263636332643933313236656433313661303338306361333538383965386431383461613366626531363239623436393862356539373861303831376163222c22726f6c65223a22617373697374616e74227d', '\x34dcec3f7521ccbe663c48438dd7f662a5316c78a717c8df10250885f5ea1727');
-INSERT INTO perdure_frozen.journal VALUES ('cut', 6, 7, 2, 'operation_started', 1796056012632, '\x17e5ea705b639b1c86660ccbdcf9e3a9', '\x5d457e34d1cc4bd18087f1bca91c98f7250e8fc0d92d1d99de3480f1a9c55528', '\x7b22617474656d7074223a312c2266656e6365223a312c226f7065726174696f6e223a2274322e302e31222c22706c616e223a7b22617267756d656e7473223a223431336239653036303866356261623630323533386663353735323232336133222c2263616c6c223a2263616c6c5f706179222c22656666656374223a2265787465726e616c222c226566666563745f6b6579223a2231616533353932663832343863336638373962353661666533663263653661616434356261383938343334373936643335633536353638343339376662336536222c226b696e64223a22746f6f6c222c226e616d65223a22706179227d7d', '\x9357352017a2737210935b6cb71cacb2d9df19ed94a08b78255a507cdc3ebf81');
+INSERT INTO perdure_frozen.journal VALUES ('done', 1, 1, 0, 'session_created', 1796058877042, '\x993a27dbdae65a09945f9870c8eb887b', '\x3d35f7769e924d4870c581547c6840b7b8a531b2a308a7837c6585d00c96f86d', '\x7b226167656e74223a22636c65726b222c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c22726f6f74223a22646f6e65222c2273657373696f6e5f6964223a22646f6e65227d', '\xfc53f08ec57355bc0674f1995725e3d1c74b52bb27089b45fa17ca174a38d4c5');
+INSERT INTO perdure_frozen.journal VALUES ('done', 1, 2, 0, 'turn_started', 1796058877051, '\xaf328ff8ac4431c5bfd2f44cd7db5e13', '\xbb702789b23aa41b6456dd677ba3add655719514d1a0e5d5a51b564ca3ae322e', '\x7b226167656e74223a22636c65726b222c22646566696e6974696f6e223a2231333130343436613064656138656631366138323530613166666463646237663735653431613137636633643933333865636532353565313264646266326238222c226c696d697473223a7b7d2c22726f757465223a2266756e6374696f6e222c227375626d697373696f6e223a226d222c227465726d73223a7b2261726368697665223a32303030307d7d', '\x0b37a49d0a9c92fe7dbbcff538f248fae94e78f0ef6f4197821305980c5b5fe2');
+INSERT INTO perdure_frozen.journal VALUES ('done', 1, 3, 1, 'message', 1796058877051, '\x68acf5cd40b20bf0062aa9b478c79411', '\xe52c70465ed43b8dddb475273b1a7a9e98d612f81960920450d547dea9fb3cec', '\x7b2264656c69766572223a227475726e222c22646967657374223a2265636366346462323665336230353633656536646264623661366261663230326335653335623765306137323238313961343136653361386432623337613561222c227061727473223a5b7b22636f6e74656e74223a226c6f6f6b2c20706c65617365222c2274797065223a2274657874227d5d2c227265766973696f6e223a2263363161396434663965303337646563646465633230313634393937636133663133666534356539326261623939363830323863616161373263663135636361222c22726f6c65223a2275736572222c227375626d697373696f6e223a226d227d', '\xcbd2a842db2d374eb4088d77cf87634d07b7930535f772ffd92072c9c3362d6a');
+INSERT INTO perdure_frozen.journal VALUES ('done', 1, 4, 1, 'operation_started', 1796058877051, '\x8d8ed3ea7f2169048d822d41ef986895', '\xaf9aebe6e40c4e75ee4921dad8ac04d4b78a2a37f5b33709593c1bf7f5c3f54b', '\x7b22617474656d7074223a312c2266656e6365223a312c226f7065726174696f6e223a2274322e302e30222c22706c616e223a7b22617267756d656e7473223a2261646235313933333539383566613461396339666134336431646464653138613232313934323736353537643133373466326638666533326438646461666638222c226b696e64223a226d6f64656c222c226e616d65223a2266756e6374696f6e227d2c2272657175657374223a7b22636f6e74657874223a2263363161396434663965303337646563646465633230313634393937636133663133666534356539326261623939363830323863616161373263663135636361222c22646967657374223a2261646235313933333539383566613461396339666134336431646464653138613232313934323736353537643133373466326638666533326438646461666638222c2265706f6368223a302c22696e737472756374696f6e73223a2265336230633434323938666331633134396166626634633839393666623932343237616534316534363439623933346361343935393931623738353262383535222c22726f757465223a2266756e6374696f6e222c2273657474696e6773223a2234343133366661333535623336373861313134366164313666376538363439653934666234666332316665373765383331306330363066363163616166663861222c22746f6f6c73223a2239633061303137366436386166643736643763663736303231616630343335393166333564633731363237656634613531303132353430333130653639653233227d7d', '\x18f53d114ebf09aee301fdcf23c79124b637b6abb9cfeb0a95f7848a7a2ecdae');
+INSERT INTO perdure_frozen.journal VALUES ('done', 1, 5, 1, 'operation_ended', 1796058877053, '\xb75aa3bf2b094efcb69cf82858b3e9e3', '\xa75820760d888176f5a0e856a367ec163ab65884e47534406d24e34e27f01a2a', '\x7b22617474656d7074223a312c22646967657374223a2230326665316132396564663366643662326566363463633931636636326233323063313165303466363464316366623961326537306262323131313762633164222c2266696e697368223a2273746f70222c2267726f7570223a2266756e6374696f6e222c226f7065726174696f6e223a2274322e302e30222c227061727473223a5b7b22636f6e74656e74223a22646f6e653a206c6f6f6b2c20706c65617365222c2274797065223a2274657874227d5d2c22737461747573223a22737563636565646564227d', '\x61ba9472cc9cfcc03efd5225f96e5d85392ed513581fdbabcb618adfd45c1d73');
+INSERT INTO perdure_frozen.journal VALUES ('done', 1, 6, 2, 'message', 1796058877053, '\x1ecc74c835d098427f1ec32ad9e27c4b', '\xde06a152e70bd1cf36d3fcc127dd56e145327c973c8ac418dc26ece96d267336', '\x7b22646967657374223a2230326665316132396564663366643662326566363463633931636636326233323063313165303466363464316366623961326537306262323131313762633164222c2272656365697074223a352c227265766973696f6e223a2265626566393965336462353564663034303838323964336633666137643063343561303130396231336464623663346261323739303064663962353231393235222c22726f6c65223a22617373697374616e74227d', '\x2e91498bbb0f1415351171e0d70ae256038a7f11c0bd282aa3eb7cc92f17874a');
+INSERT INTO perdure_frozen.journal VALUES ('done', 1, 7, 2, 'turn_completed', 1796058877056, '\xced42cf4b1ddf95a0a92e83b0f9bf6e6', '\xd325c3678d21b51314f7c21a6c1f9cd8d95dd9bb3f37dd7ee624941aeed2bbe6', '\x7b226f7574707574223a362c227374657073223a312c227375626d697373696f6e223a226d222c227475726e223a227432222c227573616765223a7b2263616c6c73223a312c22756e6b6e6f776e5f63616c6c73223a317d7d', '\xc952c4e5f7f9f3224beb99922429752b125bf9fcd98b464fee8a1d5e3180815b');
+INSERT INTO perdure_frozen.journal VALUES ('large', 2, 1, 0, 'session_created', 1796058877067, '\x7df7f7534123ed330aaf5f63d12c4cdb', '\xcd2ebeb9c8ff946267a97eeff5e75b158ba48e1335af96f45bdfffbd3ffb1a89', '\x7b226167656e74223a22636c65726b222c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c22726f6f74223a226c61726765222c2273657373696f6e5f6964223a226c61726765227d', '\x3e50df7a69e9e01a5f8b778fceaf03ad1fa9633664352022314d0f6a41a0b336');
+INSERT INTO perdure_frozen.journal VALUES ('large', 2, 2, 0, 'turn_started', 1796058877073, '\x122cdaedaf85805457dfa99875aa54ff', '\x1b84cf951d1eb546cfeda5e59f9068df7c2725963789e9acb0d601d46311b422', '\x7b226167656e74223a22636c65726b222c22646566696e6974696f6e223a2231333130343436613064656138656631366138323530613166666463646237663735653431613137636633643933333865636532353565313264646266326238222c226c696d697473223a7b7d2c22726f757465223a2266756e6374696f6e222c227375626d697373696f6e223a226d222c227465726d73223a7b2261726368697665223a32303030307d7d', '\x80c7bd95fb853c8c23aef527622796e02fe7ce79f1b409a7d4da2e41f6cea31a');
+INSERT INTO perdure_frozen.journal VALUES ('large', 2, 3, 1, 'message', 1796058877073, '\x19e1c93d9921b7b3025143f3c78e8749', '\xf1d284673c06fe63d34f050b53d59c20d4a8135c31d884d316dd125dc74de913', '\x7b2264656c69766572223a227475726e222c22646967657374223a2230376238363564356237363635336265653966666434353263616536643964616265323237393363636331353163623434363035313537313637366565396232222c227061727473223a5b7b22646967657374223a2231303831356637333135366563643631343332316235386331383862356532303730316334306231393364623665396131623166643937653233623930616632222c2273697a65223a34333932332c2274797065223a2273746f726564227d5d2c227265766973696f6e223a2262663733333337376565666333343364386166633234633530623737316361333432656264383334633436323930346332373761316432303831363531633436222c22726f6c65223a2275736572222c227375626d697373696f6e223a226d227d', '\xfed65e09564d4b93e3e65143c2677464c69099ab86455b16b470e50f8fefb142');
+INSERT INTO perdure_frozen.journal VALUES ('large', 2, 4, 1, 'operation_started', 1796058877073, '\xec5e52121a176239ae4bfae9cb6f0a91', '\x34d7fa76b581a92bcda05aead88c2ab6b9f16043c26b849c54a5c1fa088c56dc', '\x7b22617474656d7074223a312c2266656e6365223a312c226f7065726174696f6e223a2274322e302e30222c22706c616e223a7b22617267756d656e7473223a2262313466623762393636613236363432636562636433343731643664376562376563396238373836373165643331623061653531323433303731663432353061222c226b696e64223a226d6f64656c222c226e616d65223a2266756e6374696f6e227d2c2272657175657374223a7b22636f6e74657874223a2262663733333337376565666333343364386166633234633530623737316361333432656264383334633436323930346332373761316432303831363531633436222c22646967657374223a2262313466623762393636613236363432636562636433343731643664376562376563396238373836373165643331623061653531323433303731663432353061222c2265706f6368223a302c22696e737472756374696f6e73223a2265336230633434323938666331633134396166626634633839393666623932343237616534316534363439623933346361343935393931623738353262383535222c22726f757465223a2266756e6374696f6e222c2273657474696e6773223a2234343133366661333535623336373861313134366164313666376538363439653934666234666332316665373765383331306330363066363163616166663861222c22746f6f6c73223a2239633061303137366436386166643736643763663736303231616630343335393166333564633731363237656634613531303132353430333130653639653233227d7d', '\x14aebd68c8a4890d719c57e9be059b997e2c8b5697ae0a150ca09a72dbd7fa3f');
+INSERT INTO perdure_frozen.journal VALUES ('large', 2, 5, 1, 'operation_ended', 1796058877076, '\x5d26c5a119c9104db28e93ebbd3dee4f', '\xd234095f1dc496e361fb4b6b1711816111e482e03156457b71222427ca321031', '\x7b22617474656d7074223a312c22646967657374223a2234316464663438643531323463653565663739336161336362386535326430623936303132306562666630613733653434373238353764306133623939646639222c2266696e697368223a2273746f70222c2267726f7570223a2266756e6374696f6e222c226f7065726174696f6e223a2274322e302e30222c227061727473223a5b7b22636f6e74656e74223a22646f6e653a206b656570203020312032203320342035203620372038203920313020313120313220313320313420222c2274797065223a2274657874227d5d2c22737461747573223a22737563636565646564227d', '\x4c83761cf01da52299c48d4ccdf242f806d4751ac5eabe4a291759e1d716977d');
+INSERT INTO perdure_frozen.journal VALUES ('large', 2, 6, 2, 'message', 1796058877076, '\x2efbb960f18b522e163caf0d97681d6a', '\x23d08ac86ed87df42d6d07d56df3b58aa1450f9e11ad7df2f1b049eb9903dc23', '\x7b22646967657374223a2234316464663438643531323463653565663739336161336362386535326430623936303132306562666630613733653434373238353764306133623939646639222c2272656365697074223a352c227265766973696f6e223a2238666364306637363638666265626532383431386631343865643833373135616430346161646462636132653339393562303836656535616236623361636265222c22726f6c65223a22617373697374616e74227d', '\x5b6daf8d865cfddbb55e03b916f056d25ab65c3f10d02ae499ddf58835af0f8b');
+INSERT INTO perdure_frozen.journal VALUES ('large', 2, 7, 2, 'turn_completed', 1796058877076, '\x745bca08dabeb1a70654d0ae7542fc10', '\x14955d450eb36c63d3bbf604562b4a119937a2ee5d8b9d0c47be3a0ca438ed8f', '\x7b226f7574707574223a362c227374657073223a312c227375626d697373696f6e223a226d222c227475726e223a227432222c227573616765223a7b2263616c6c73223a312c22756e6b6e6f776e5f63616c6c73223a317d7d', '\xc011ee510cd421cc31878942f05d27a552bb645a7104888bdb0ec40ee028fd38');
+INSERT INTO perdure_frozen.journal VALUES ('done', 3, 1, 0, 'session_created', 1796058877083, '\x00e00007361f76f01a13af916961f4d2', '\x09d9abe3e7ddc24d29e47b5a5e674fbfae21713295ef08b7ef425e71f1af5639', '\x7b226167656e74223a22636c65726b222c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c22726f6f74223a22646f6e65222c2273657373696f6e5f6964223a22666f726b222c227469746c65223a22616e6f7468657220776179227d', '\x148064f0949037ea97cfed93c96de091dd7d83df654e79581de76b48d9ad3712');
+INSERT INTO perdure_frozen.journal VALUES ('done', 3, 2, 2, 'forked', 1796058877083, '\xcbe0a15dbc4413ba8db1b798b667680e', '\xc3564c1ea1028d0f6030635000cf1ed22690e7b2de305b3771dc9b2b41160b11', '\x7b22636861696e223a2263393532633465356637663966333232346265623939393232343239373532623132356266396663643938623436346665653861316435653331383038313562222c22637574223a322c226578616374223a5b5b302c325d5d2c226f776e6572223a2266756e6374696f6e222c226f776e65725f67726f7570223a2266756e6374696f6e222c22706965636573223a5b5b22646f6e65222c312c335d5d2c227265766973696f6e223a2265626566393965336462353564663034303838323964336633666137643063343561303130396231336464623663346261323739303064663962353231393235222c22726f757465223a2266756e6374696f6e222c2273657373696f6e223a22646f6e65222c227461696c223a322c2276657273696f6e223a377d', '\x5d860af30a7b5423df33829443e461b6a38b120b5df7ec8b0fdcf450b2c04985');
+INSERT INTO perdure_frozen.journal VALUES ('asking', 4, 1, 0, 'session_created', 1796058877089, '\xac19238844e0f69ac6271ca246e710b0', '\x10c03e24c64d3086108284f59ee192460dd53461c4ff9018fc6bc474b38f444d', '\x7b226167656e74223a22636c65726b222c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c22726f6f74223a2261736b696e67222c2273657373696f6e5f6964223a2261736b696e67227d', '\xa1b7a3d3836c680fe4b67589c3ac5ac687fed7226e71b3eeb6e6e15f860d4611');
+INSERT INTO perdure_frozen.journal VALUES ('asking', 4, 2, 0, 'turn_started', 1796058877094, '\x4525525adf14d6646dbc71ad84d8911c', '\x2074491c56d3e60d1d590ddf485fa87b28af2d0ed8519412bb2461869ff7889c', '\x7b226167656e74223a22636c65726b222c22646566696e6974696f6e223a2231333130343436613064656138656631366138323530613166666463646237663735653431613137636633643933333865636532353565313264646266326238222c226c696d697473223a7b7d2c22726f757465223a2266756e6374696f6e222c227375626d697373696f6e223a226d222c227465726d73223a7b2261726368697665223a32303030307d7d', '\x895ccffc3a7e1f9e06f8a3b33b39d3573d4e99a06b17fe74862da57c0668b2dd');
+INSERT INTO perdure_frozen.journal VALUES ('asking', 4, 3, 1, 'message', 1796058877094, '\x3b11a0e11235aa9dc500a36cbf49b1e6', '\x242c463111e7e0a56161c40de83b2fbc7d134c503135f2471e7b3a351b4e6323', '\x7b2264656c69766572223a227475726e222c22646967657374223a2239616532326634633235323638613730653034623763643332396637353039326438396537376233393761643435663536376438636535386465656337613034222c227061727473223a5b7b22636f6e74656e74223a22726566756e64206974222c2274797065223a2274657874227d5d2c227265766973696f6e223a2263376334643332653136646261613366363265366236303138653838393738613766356361656534663935616336353238356438643365363761326162313432222c22726f6c65223a2275736572222c227375626d697373696f6e223a226d227d', '\x4ee4101e2669bd56abcce426f78aafc0a2ede5eb53c7b3084175fcfcc76d2a76');
+INSERT INTO perdure_frozen.journal VALUES ('asking', 4, 4, 1, 'operation_started', 1796058877094, '\x695b692c75dcb458168e8ca3e36ab3e2', '\x7f8225eb0e5b04a788140623d6ffa4cc06fcf3410dc0dfb72e73a632de04be58', '\x7b22617474656d7074223a312c2266656e6365223a312c226f7065726174696f6e223a2274322e302e30222c22706c616e223a7b22617267756d656e7473223a2263383465386465373133623162373863663632386563373962623739333934323139363836666434346532626335333661393938656331636230663266303331222c226b696e64223a226d6f64656c222c226e616d65223a2266756e6374696f6e227d2c2272657175657374223a7b22636f6e74657874223a2263376334643332653136646261613366363265366236303138653838393738613766356361656534663935616336353238356438643365363761326162313432222c22646967657374223a2263383465386465373133623162373863663632386563373962623739333934323139363836666434346532626335333661393938656331636230663266303331222c2265706f6368223a302c22696e737472756374696f6e73223a2265336230633434323938666331633134396166626634633839393666623932343237616534316534363439623933346361343935393931623738353262383535222c22726f757465223a2266756e6374696f6e222c2273657474696e6773223a2234343133366661333535623336373861313134366164313666376538363439653934666234666332316665373765383331306330363066363163616166663861222c22746f6f6c73223a2239633061303137366436386166643736643763663736303231616630343335393166333564633731363237656634613531303132353430333130653639653233227d7d', '\x7a794c8098bac00fa031f8ad639b98e52de8e7d61a58f41cf1f63de702eb8aa2');
+INSERT INTO perdure_frozen.journal VALUES ('asking', 4, 5, 1, 'operation_ended', 1796058877096, '\x7f9c94687a738d092203dd970f7440da', '\x6a50d141dbc7dd5fe271d7871c06a1c176c0efaaa42674415b1c8db39491b8f7', '\x7b22617474656d7074223a312c22646967657374223a2239313065323462666532326231653133363466636463356537613337396136336561613437313230316132396133663031643466646434323862356133653235222c2266696e697368223a22746f6f6c5f63616c6c73222c2267726f7570223a2266756e6374696f6e222c226f7065726174696f6e223a2274322e302e30222c227061727473223a5b7b22617267756d656e7473223a7b2263656e7473223a357d2c226964223a2263616c6c5f726566756e64222c226e616d65223a22726566756e64222c2274797065223a22746f6f6c5f63616c6c227d5d2c22737461747573223a22737563636565646564227d', '\xddb5d95d3fc631b7755a0d766edf3a9d7777b26c07c5bddee9eea3281f2c46d9');
+INSERT INTO perdure_frozen.journal VALUES ('asking', 4, 6, 2, 'message', 1796058877096, '\x22d335a049f202cbe97dbfbbd9402664', '\xefa8ea7c4d27338108c97b6eaa22ff87fec49a366abd2691b705ad417aa24796', '\x7b22646967657374223a2239313065323462666532326231653133363466636463356537613337396136336561613437313230316132396133663031643466646434323862356133653235222c2272656365697074223a352c227265766973696f6e223a2239366532376230623438643930316131326231623434656264373730623432363234386330643636313162623138636634343938656630663738323862393133222c22726f6c65223a22617373697374616e74227d', '\x78a65417eac2473bf0a6354cf294aa69c6ed572093d73fc0dea5e3bc2bbd9e22');
+INSERT INTO perdure_frozen.journal VALUES ('asking', 4, 7, 2, 'operation_planned', 1796058877098, '\x12d59471e37520a55ca49f9c89548730', '\x5946ae12c9b48eacaa543a3c7584cd4ab521b022b60335814032f14dc65d8324', '\x7b226f7065726174696f6e223a2274322e302e31222c22706c616e223a7b22617267756d656e7473223a223431336239653036303866356261623630323533386663353735323232336133222c2263616c6c223a2263616c6c5f726566756e64222c22656666656374223a2265787465726e616c222c226566666563745f6b6579223a2234313362396530363038663562616236303235333866633537353232323361333463363362613830626431613064363430383836316230323862373561323632222c226b696e64223a22746f6f6c222c226e616d65223a22726566756e64227d7d', '\x920ff9ed04505158a388278a64041db568c1ae2885d4b4e1e064d855d35cc318');
+INSERT INTO perdure_frozen.journal VALUES ('asking', 4, 8, 2, 'request_opened', 1796058877098, '\xc02a2630f77ccbddaecb04d4ec791090', '\xbc62df31964e52dd9efababd745dc05fd72329f47b884afdd4e6dcaf435f426f', '\x7b22617267756d656e7473223a223431336239653036303866356261623630323533386663353735323232336133222c2263616c6c223a2263616c6c5f726566756e64222c226e616d65223a22726566756e64222c226f7065726174696f6e223a2274322e302e31222c2272657175657374223a22617070726f76616c222c22726571756573745f6964223a2239623738356462383363323338383566227d', '\xc056c328edfe8bb567924f5485e0b5e86ec57ae7a3bfa415366e6c6bc22f3bc6');
+INSERT INTO perdure_frozen.journal VALUES ('queued', 5, 1, 0, 'session_created', 1796058877101, '\x4ccd8b172f4d2bb136b2610a19a2f75e', '\xe750c74c8f4d50f4d5db89d3a7851a7ee68246ad46fce1b55a1279e26b0710d7', '\x7b226167656e74223a22636c65726b222c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c22726f6f74223a22717565756564222c2273657373696f6e5f6964223a22717565756564227d', '\x4ecb4ff4ac2cd1f9453394847bcbc096c8233e33b5274386131da173ddd6326f');
+INSERT INTO perdure_frozen.journal VALUES ('cut', 6, 1, 0, 'session_created', 1796058877104, '\x2106892199bdee3e0756f82ad6928f2b', '\xc816cdcb15b7830aa47d82e9df16906c9f7005ed3533e48c8ac19f6a094abd35', '\x7b226167656e74223a22636c65726b222c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c22726f6f74223a22637574222c2273657373696f6e5f6964223a22637574227d', '\x05563fcaac082097a36dba866c5bc1b4b567b84ba1c01175500d47e165e99622');
+INSERT INTO perdure_frozen.journal VALUES ('cut', 6, 2, 0, 'turn_started', 1796058877111, '\xe495d6af6e461bf47c1787ede33b1ace', '\x83c733b39f9216e7b00ada44a7104257e9b06a31046a0224eb9b73d13784afa8', '\x7b226167656e74223a22636c65726b222c22646566696e6974696f6e223a2231333130343436613064656138656631366138323530613166666463646237663735653431613137636633643933333865636532353565313264646266326238222c226c696d697473223a7b7d2c22726f757465223a2266756e6374696f6e222c227375626d697373696f6e223a226d222c227465726d73223a7b2261726368697665223a32303030307d7d', '\x494ed752b71c03d9086fe8f12c4b66295670869b12d4159e2966ec240abd43a7');
+INSERT INTO perdure_frozen.journal VALUES ('cut', 6, 3, 1, 'message', 1796058877111, '\x072055d9f9bbbc13bc67f500acdfa5a5', '\x5af9ca6cde3e65cca243bf0a525a2a52ca85a72f5afe175b9f57d309e7e295ca', '\x7b2264656c69766572223a227475726e222c22646967657374223a2236313762663366346432363561386332306465333834366333383135613233396161626665653438613538353631323333323566656137623164623530356138222c227061727473223a5b7b22636f6e74656e74223a22706179206e6f77222c2274797065223a2274657874227d5d2c227265766973696f6e223a2231623934323538663435643966336565383538393837306233633662326264373834663437343137626163656635653337383633333632326634623261626337222c22726f6c65223a2275736572222c227375626d697373696f6e223a226d227d', '\x0ffb2d430414669587386d0320e8a1a0993ac5cfd22487f08f0a0f3906169eb0');
+INSERT INTO perdure_frozen.journal VALUES ('cut', 6, 4, 1, 'operation_started', 1796058877111, '\x54c7ca2789489386c26cc394ff11c6ec', '\xe54086ef209b5d16a42f88ca2d943d8d7a135389809544db059077c0a6ee4983', '\x7b22617474656d7074223a312c2266656e6365223a312c226f7065726174696f6e223a2274322e302e30222c22706c616e223a7b22617267756d656e7473223a2233653931393365313130346563383038316166663432373963323438366566343363643966613533623264383231656530323339656163333037663163306261222c226b696e64223a226d6f64656c222c226e616d65223a2266756e6374696f6e227d2c2272657175657374223a7b22636f6e74657874223a2231623934323538663435643966336565383538393837306233633662326264373834663437343137626163656635653337383633333632326634623261626337222c22646967657374223a2233653931393365313130346563383038316166663432373963323438366566343363643966613533623264383231656530323339656163333037663163306261222c2265706f6368223a302c22696e737472756374696f6e73223a2265336230633434323938666331633134396166626634633839393666623932343237616534316534363439623933346361343935393931623738353262383535222c22726f757465223a2266756e6374696f6e222c2273657474696e6773223a2234343133366661333535623336373861313134366164313666376538363439653934666234666332316665373765383331306330363066363163616166663861222c22746f6f6c73223a2239633061303137366436386166643736643763663736303231616630343335393166333564633731363237656634613531303132353430333130653639653233227d7d', '\xf6cb03a8d6f6a6c21127316fd4faa31c41a84e43cab026af83b50d911fa071d5');
+INSERT INTO perdure_frozen.journal VALUES ('cut', 6, 5, 1, 'operation_ended', 1796058877112, '\xa28afa5bdbffb1b1bf1738d04c4d2c47', '\x40e189493500bc564fff2e3a325b3e2be965e197af9106d7de297fbbc57e9632', '\x7b22617474656d7074223a312c22646967657374223a2231623861396233613965366235616439366163356630653266633238366638633961376166313438303035303165366339393032613937646137323935343733222c2266696e697368223a22746f6f6c5f63616c6c73222c2267726f7570223a2266756e6374696f6e222c226f7065726174696f6e223a2274322e302e30222c227061727473223a5b7b22617267756d656e7473223a7b2263656e7473223a357d2c226964223a2263616c6c5f706179222c226e616d65223a22706179222c2274797065223a22746f6f6c5f63616c6c227d5d2c22737461747573223a22737563636565646564227d', '\xb52f97cf1c1d696aec4160311491da0144854e68432d06675557f1effaa9ee3d');
+INSERT INTO perdure_frozen.journal VALUES ('cut', 6, 6, 2, 'message', 1796058877112, '\x4382087a3bba9dd36162ee8de83786f5', '\x8211acd6e59551c92e03cb1d18393ec3592f4ed31e4938ba1821baa3291d033d', '\x7b22646967657374223a2231623861396233613965366235616439366163356630653266633238366638633961376166313438303035303165366339393032613937646137323935343733222c2272656365697074223a352c227265766973696f6e223a2266326263636332643933313236656433313661303338306361333538383965386431383461613366626531363239623436393862356539373861303831376163222c22726f6c65223a22617373697374616e74227d', '\x35ac7b24080284f96ecdea83d9cad97438af78165d22e23b8ab880702dc0b0e2');
+INSERT INTO perdure_frozen.journal VALUES ('cut', 6, 7, 2, 'operation_started', 1796058877112, '\x346b5105dad66c7ddf10aeb623c4e10e', '\xaa86041eac52d3be8f0295cb335e998c8770aaf2ea7d743e808bbfbdbcfecd69', '\x7b22617474656d7074223a312c2266656e6365223a312c226f7065726174696f6e223a2274322e302e31222c22706c616e223a7b22617267756d656e7473223a223431336239653036303866356261623630323533386663353735323232336133222c2263616c6c223a2263616c6c5f706179222c22656666656374223a2265787465726e616c222c226566666563745f6b6579223a2231616533353932663832343863336638373962353661666533663263653661616434356261383938343334373936643335633536353638343339376662336536222c226b696e64223a22746f6f6c222c226e616d65223a22706179227d7d', '\xbd5754399f35d0e208277f166a3cb3bb7afcc3c3ff31cfe6e9dc98233ec08e19');
 
 
 --
@@ -1300,8 +1585,8 @@ INSERT INTO perdure_frozen.journal VALUES ('cut', 6, 7, 2, 'operation_started', 
 -- Data for Name: meta; Type: TABLE DATA; Schema: perdure_frozen; Owner: -
 --
 
-INSERT INTO perdure_frozen.meta VALUES ('store_id', '\x3762316365643862623632623936303863303133373632666464653131326534');
-INSERT INTO perdure_frozen.meta VALUES ('secret', '\x68829ba81b6eb05cb65b74c8951de3734f486158737d1f516293a388ac6bb39a');
+INSERT INTO perdure_frozen.meta VALUES ('store_id', '\x3637613865306634633864633636313036323863363630313962613065383630');
+INSERT INTO perdure_frozen.meta VALUES ('secret', '\xd4ab3ec9687ffc22bfd20d311bbae8364753b822652f1a5f051957957e686103');
 INSERT INTO perdure_frozen.meta VALUES ('format', '\x31');
 
 
@@ -1309,26 +1594,26 @@ INSERT INTO perdure_frozen.meta VALUES ('format', '\x31');
 -- Data for Name: pools; Type: TABLE DATA; Schema: perdure_frozen; Owner: -
 --
 
-INSERT INTO perdure_frozen.pools VALUES ('acme', 'b10b9585b3dd43ac86ceb51024eb90e3', '{"tokens":1000000}', '{}');
+INSERT INTO perdure_frozen.pools VALUES ('acme', '4da260530267421ea58e6abf554773ad', '{"tokens": 1000000}', '(0,0,0,0,0,0,0,0)');
 
 
 --
 -- Data for Name: runners; Type: TABLE DATA; Schema: perdure_frozen; Owner: -
 --
 
-INSERT INTO perdure_frozen.runners VALUES ('18568ef8edc64ee3819e188ccf916274', 'here', 8037, 1796056012480, 1796056022493, '["clerk"]');
+INSERT INTO perdure_frozen.runners VALUES ('689ec4671eea4128a791bfbd3548b0bf', 'here', 3975, 1796058877028, 1796058887040, '["clerk"]');
 
 
 --
 -- Data for Name: sessions; Type: TABLE DATA; Schema: perdure_frozen; Owner: -
 --
 
-INSERT INTO perdure_frozen.sessions OVERRIDING SYSTEM VALUE VALUES (1, 'done', 'done', NULL, NULL, 'clerk', 7, 1, NULL, 0, 1, NULL, 'idle', '', 'look, please', 'look, please', '{}', 1796056012497, 1796056012520, 121090987477139996, '\x7b226167656e74223a22636c65726b222c226174223a313739363035363031323532302c22636f6e74657874223a2265626566393965336462353564663034303838323964336633666137643063343561303130396231336464623663346261323739303064663962353231393235222c2263726561746564223a313739363035363031323439372c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c226e756d626572223a322c226f776e6572223a2266756e6374696f6e222c226f776e65725f67726f7570223a2266756e6374696f6e222c227265766973696f6e223a2265626566393965336462353564663034303838323964336633666137643063343561303130396231336464623663346261323739303064663962353231393235222c22726f6f74223a22646f6e65222c22726f757465223a2266756e6374696f6e222c2273657373696f6e5f6964223a22646f6e65222c227469746c65223a226c6f6f6b2c20706c65617365222c227475726e73223a312c227573616765223a7b2263616c6c73223a312c22756e6b6e6f776e5f63616c6c73223a317d2c2276657273696f6e223a377d');
-INSERT INTO perdure_frozen.sessions OVERRIDING SYSTEM VALUE VALUES (2, 'large', 'large', NULL, NULL, 'clerk', 7, 1, NULL, 0, 1, NULL, 'idle', '', '', '', '{}', 1796056012537, 1796056012553, 4307954756240882967, '\x7b226167656e74223a22636c65726b222c226174223a313739363035363031323535332c22636f6e74657874223a2238666364306637363638666265626532383431386631343865643833373135616430346161646462636132653339393562303836656535616236623361636265222c2263726561746564223a313739363035363031323533372c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c226e756d626572223a322c226f776e6572223a2266756e6374696f6e222c226f776e65725f67726f7570223a2266756e6374696f6e222c227265766973696f6e223a2238666364306637363638666265626532383431386631343865643833373135616430346161646462636132653339393562303836656535616236623361636265222c22726f6f74223a226c61726765222c22726f757465223a2266756e6374696f6e222c2273657373696f6e5f6964223a226c61726765222c227475726e73223a312c227573616765223a7b2263616c6c73223a312c22756e6b6e6f776e5f63616c6c73223a317d2c2276657273696f6e223a377d');
-INSERT INTO perdure_frozen.sessions OVERRIDING SYSTEM VALUE VALUES (3, 'fork', 'done', 'done', 'fork', 'clerk', 2, 0, NULL, 0, 0, NULL, 'idle', '', 'another way', 'another way', '{}', 1796056012575, 1796056012575, 0, '\x7b226167656e74223a22636c65726b222c226174223a313739363035363031323537352c22636f6e74657874223a2265626566393965336462353564663034303838323964336633666137643063343561303130396231336464623663346261323739303064663962353231393235222c2263726561746564223a313739363035363031323537352c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c226e756d626572223a322c226f776e6572223a2266756e6374696f6e222c226f776e65725f67726f7570223a2266756e6374696f6e222c227265766973696f6e223a2265626566393965336462353564663034303838323964336633666137643063343561303130396231336464623663346261323739303064663962353231393235222c22726f6f74223a22646f6e65222c22726f757465223a2266756e6374696f6e222c2273657373696f6e5f6964223a22666f726b222c227469746c65223a22616e6f7468657220776179222c227472616e736372697074223a7b2262617365223a322c22636f756e74223a322c227461696c223a327d2c2276657273696f6e223a327d');
-INSERT INTO perdure_frozen.sessions OVERRIDING SYSTEM VALUE VALUES (4, 'asking', 'asking', NULL, NULL, 'clerk', 8, 1, NULL, 0, 1, NULL, 'waiting', '', 'refund it', 'refund it', '{}', 1796056012584, 1796056012603, 838827292054556889, '\x7b226167656e74223a22636c65726b222c226174223a313739363035363031323630332c22636f6e74657874223a2239366532376230623438643930316131326231623434656264373730623432363234386330643636313162623138636634343938656630663738323862393133222c2263726561746564223a313739363035363031323538342c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c226e756d626572223a322c226f776e6572223a2266756e6374696f6e222c226f776e65725f67726f7570223a2266756e6374696f6e222c227265766973696f6e223a2239366532376230623438643930316131326231623434656264373730623432363234386330643636313162623138636634343938656630663738323862393133222c22726f6f74223a2261736b696e67222c22726f757465223a2266756e6374696f6e222c2273657373696f6e5f6964223a2261736b696e67222c227469746c65223a22726566756e64206974222c227475726e223a7b226167656e74223a22636c65726b222c22616e73776572223a352c22646566696e6974696f6e223a2231333130343436613064656138656631366138323530613166666463646237663735653431613137636633643933333865636532353565313264646266326238222c226964223a227432222c226c696d697473223a7b7d2c226f7065726174696f6e73223a5b5b2274322e302e30222c7b226b696e64223a226d6f64656c222c226e616d65223a2266756e6374696f6e227d2c22656e646564222c312c312c302c302c302c22222c302c22222c352c2239313065323462666532326231653133363466636463356537613337396136336561613437313230316132396133663031643466646434323862356133653235222c302c66616c73655d2c5b2274322e302e31222c7b22617267756d656e7473223a223431336239653036303866356261623630323533386663353735323232336133222c2263616c6c223a2263616c6c5f726566756e64222c22656666656374223a2265787465726e616c222c226566666563745f6b6579223a2234313362396530363038663562616236303235333866633537353232323361333463363362613830626431613064363430383836316230323862373561323632222c226b696e64223a22746f6f6c222c226e616d65223a22726566756e64227d2c22706c616e6e6564222c302c302c302c302c302c2239623738356462383363323338383566222c302c2264656e79222c302c22222c302c66616c73655d5d2c226f7264696e616c223a322c226f7574707574223a362c2273746172746564223a313739363035363031323539382c227375626d697373696f6e223a226d222c227465726d73223a7b2261726368697665223a32303030307d2c22746f6f6c5f63616c6c73223a312c227573616765223a7b2263616c6c73223a312c22756e6b6e6f776e5f63616c6c73223a317d7d2c227573616765223a7b2263616c6c73223a312c22756e6b6e6f776e5f63616c6c73223a317d2c2276657273696f6e223a387d');
-INSERT INTO perdure_frozen.sessions OVERRIDING SYSTEM VALUE VALUES (5, 'queued', 'queued', NULL, NULL, 'clerk', 1, 0, NULL, 0, 1, 1796056012609, 'queued', '', '', '', '{}', 1796056012609, 1796056012609, 0, '\x7b226167656e74223a22636c65726b222c226174223a313739363035363031323630392c2263726561746564223a313739363035363031323630392c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c22726f6f74223a22717565756564222c2273657373696f6e5f6964223a22717565756564222c2276657273696f6e223a317d');
-INSERT INTO perdure_frozen.sessions OVERRIDING SYSTEM VALUE VALUES (6, 'cut', 'cut', NULL, NULL, 'clerk', 7, 1, '18568ef8edc64ee3819e188ccf916274', 0, 1, NULL, 'running', '', 'pay now', 'pay now', '{}', 1796056012618, 1796056012631, 2880783006260849471, '\x7b226167656e74223a22636c65726b222c226174223a313739363035363031323633322c22636f6e74657874223a2266326263636332643933313236656433313661303338306361333538383965386431383461613366626531363239623436393862356539373861303831376163222c2263726561746564223a313739363035363031323631382c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c226e756d626572223a322c226f776e6572223a2266756e6374696f6e222c226f776e65725f67726f7570223a2266756e6374696f6e222c227265766973696f6e223a2266326263636332643933313236656433313661303338306361333538383965386431383461613366626531363239623436393862356539373861303831376163222c22726f6f74223a22637574222c22726f757465223a2266756e6374696f6e222c2273657373696f6e5f6964223a22637574222c227469746c65223a22706179206e6f77222c227475726e223a7b226167656e74223a22636c65726b222c22616e73776572223a352c22646566696e6974696f6e223a2231333130343436613064656138656631366138323530613166666463646237663735653431613137636633643933333865636532353565313264646266326238222c226964223a227432222c226c696d697473223a7b7d2c226f7065726174696f6e73223a5b5b2274322e302e30222c7b226b696e64223a226d6f64656c222c226e616d65223a2266756e6374696f6e227d2c22656e646564222c312c312c302c302c302c22222c302c22222c352c2231623861396233613965366235616439366163356630653266633238366638633961376166313438303035303165366339393032613937646137323935343733222c302c66616c73655d2c5b2274322e302e31222c7b22617267756d656e7473223a223431336239653036303866356261623630323533386663353735323232336133222c2263616c6c223a2263616c6c5f706179222c22656666656374223a2265787465726e616c222c226566666563745f6b6579223a2231616533353932663832343863336638373962353661666533663263653661616434356261383938343334373936643335633536353638343339376662336536222c226b696e64223a22746f6f6c222c226e616d65223a22706179227d2c2273746172746564222c312c312c302c302c302c22222c302c22222c302c22222c302c66616c73655d5d2c226f7264696e616c223a322c226f7574707574223a362c2273746172746564223a313739363035363031323633312c227375626d697373696f6e223a226d222c227465726d73223a7b2261726368697665223a32303030307d2c22746f6f6c5f63616c6c73223a312c227573616765223a7b2263616c6c73223a312c22756e6b6e6f776e5f63616c6c73223a317d7d2c227573616765223a7b2263616c6c73223a312c22756e6b6e6f776e5f63616c6c73223a317d2c2276657273696f6e223a377d');
+INSERT INTO perdure_frozen.sessions OVERRIDING SYSTEM VALUE VALUES (1, 'done', 'done', NULL, NULL, 'clerk', 7, 1, NULL, 0, 1, NULL, 'idle', '', 'look, please', 'look, please', '{}', 1796058877042, 1796058877056, 157327443652179591, '\x7b226167656e74223a22636c65726b222c226174223a313739363035383837373035362c22636f6e74657874223a2265626566393965336462353564663034303838323964336633666137643063343561303130396231336464623663346261323739303064663962353231393235222c2263726561746564223a313739363035383837373034322c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c226e756d626572223a322c226f776e6572223a2266756e6374696f6e222c226f776e65725f67726f7570223a2266756e6374696f6e222c227265766973696f6e223a2265626566393965336462353564663034303838323964336633666137643063343561303130396231336464623663346261323739303064663962353231393235222c22726f6f74223a22646f6e65222c22726f757465223a2266756e6374696f6e222c2273657373696f6e5f6964223a22646f6e65222c227469746c65223a226c6f6f6b2c20706c65617365222c227475726e73223a312c227573616765223a7b2263616c6c73223a312c22756e6b6e6f776e5f63616c6c73223a317d2c2276657273696f6e223a377d');
+INSERT INTO perdure_frozen.sessions OVERRIDING SYSTEM VALUE VALUES (2, 'large', 'large', NULL, NULL, 'clerk', 7, 1, NULL, 0, 1, NULL, 'idle', '', '', '', '{}', 1796058877067, 1796058877076, 1808457149781354803, '\x7b226167656e74223a22636c65726b222c226174223a313739363035383837373037362c22636f6e74657874223a2238666364306637363638666265626532383431386631343865643833373135616430346161646462636132653339393562303836656535616236623361636265222c2263726561746564223a313739363035383837373036372c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c226e756d626572223a322c226f776e6572223a2266756e6374696f6e222c226f776e65725f67726f7570223a2266756e6374696f6e222c227265766973696f6e223a2238666364306637363638666265626532383431386631343865643833373135616430346161646462636132653339393562303836656535616236623361636265222c22726f6f74223a226c61726765222c22726f757465223a2266756e6374696f6e222c2273657373696f6e5f6964223a226c61726765222c227475726e73223a312c227573616765223a7b2263616c6c73223a312c22756e6b6e6f776e5f63616c6c73223a317d2c2276657273696f6e223a377d');
+INSERT INTO perdure_frozen.sessions OVERRIDING SYSTEM VALUE VALUES (3, 'fork', 'done', 'done', 'fork', 'clerk', 2, 0, NULL, 0, 0, NULL, 'idle', '', 'another way', 'another way', '{}', 1796058877083, 1796058877083, 0, '\x7b226167656e74223a22636c65726b222c226174223a313739363035383837373038332c22636f6e74657874223a2265626566393965336462353564663034303838323964336633666137643063343561303130396231336464623663346261323739303064663962353231393235222c2263726561746564223a313739363035383837373038332c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c226e756d626572223a322c226f776e6572223a2266756e6374696f6e222c226f776e65725f67726f7570223a2266756e6374696f6e222c227265766973696f6e223a2265626566393965336462353564663034303838323964336633666137643063343561303130396231336464623663346261323739303064663962353231393235222c22726f6f74223a22646f6e65222c22726f757465223a2266756e6374696f6e222c2273657373696f6e5f6964223a22666f726b222c227469746c65223a22616e6f7468657220776179222c227472616e736372697074223a7b2262617365223a322c22636f756e74223a322c227461696c223a327d2c2276657273696f6e223a327d');
+INSERT INTO perdure_frozen.sessions OVERRIDING SYSTEM VALUE VALUES (4, 'asking', 'asking', NULL, NULL, 'clerk', 8, 1, NULL, 0, 1, NULL, 'waiting', '', 'refund it', 'refund it', '{}', 1796058877089, 1796058877098, 3687654793942773515, '\x7b226167656e74223a22636c65726b222c226174223a313739363035383837373039382c22636f6e74657874223a2239366532376230623438643930316131326231623434656264373730623432363234386330643636313162623138636634343938656630663738323862393133222c2263726561746564223a313739363035383837373038392c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c226e756d626572223a322c226f776e6572223a2266756e6374696f6e222c226f776e65725f67726f7570223a2266756e6374696f6e222c227265766973696f6e223a2239366532376230623438643930316131326231623434656264373730623432363234386330643636313162623138636634343938656630663738323862393133222c22726f6f74223a2261736b696e67222c22726f757465223a2266756e6374696f6e222c2273657373696f6e5f6964223a2261736b696e67222c227469746c65223a22726566756e64206974222c227475726e223a7b226167656e74223a22636c65726b222c22616e73776572223a352c22646566696e6974696f6e223a2231333130343436613064656138656631366138323530613166666463646237663735653431613137636633643933333865636532353565313264646266326238222c226964223a227432222c226c696d697473223a7b7d2c226f7065726174696f6e73223a5b5b2274322e302e30222c7b226b696e64223a226d6f64656c222c226e616d65223a2266756e6374696f6e227d2c22656e646564222c312c312c302c302c302c22222c302c22222c352c2239313065323462666532326231653133363466636463356537613337396136336561613437313230316132396133663031643466646434323862356133653235222c302c66616c73655d2c5b2274322e302e31222c7b22617267756d656e7473223a223431336239653036303866356261623630323533386663353735323232336133222c2263616c6c223a2263616c6c5f726566756e64222c22656666656374223a2265787465726e616c222c226566666563745f6b6579223a2234313362396530363038663562616236303235333866633537353232323361333463363362613830626431613064363430383836316230323862373561323632222c226b696e64223a22746f6f6c222c226e616d65223a22726566756e64227d2c22706c616e6e6564222c302c302c302c302c302c2239623738356462383363323338383566222c302c2264656e79222c302c22222c302c66616c73655d5d2c226f7264696e616c223a322c226f7574707574223a362c2273746172746564223a313739363035383837373039342c227375626d697373696f6e223a226d222c227465726d73223a7b2261726368697665223a32303030307d2c22746f6f6c5f63616c6c73223a312c227573616765223a7b2263616c6c73223a312c22756e6b6e6f776e5f63616c6c73223a317d7d2c227573616765223a7b2263616c6c73223a312c22756e6b6e6f776e5f63616c6c73223a317d2c2276657273696f6e223a387d');
+INSERT INTO perdure_frozen.sessions OVERRIDING SYSTEM VALUE VALUES (5, 'queued', 'queued', NULL, NULL, 'clerk', 1, 0, NULL, 0, 1, 1796058877101, 'queued', '', '', '', '{}', 1796058877101, 1796058877101, 0, '\x7b226167656e74223a22636c65726b222c226174223a313739363035383837373130312c2263726561746564223a313739363035383837373130312c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c22726f6f74223a22717565756564222c2273657373696f6e5f6964223a22717565756564222c2276657273696f6e223a317d');
+INSERT INTO perdure_frozen.sessions OVERRIDING SYSTEM VALUE VALUES (6, 'cut', 'cut', NULL, NULL, 'clerk', 7, 1, '689ec4671eea4128a791bfbd3548b0bf', 0, 1, NULL, 'running', '', 'pay now', 'pay now', '{}', 1796058877104, 1796058877111, 3297734630615113762, '\x7b226167656e74223a22636c65726b222c226174223a313739363035383837373131322c22636f6e74657874223a2266326263636332643933313236656433313661303338306361333538383965386431383461613366626531363239623436393862356539373861303831376163222c2263726561746564223a313739363035383837373130342c226964656e74697479223a7b7d2c226d65746164617461223a7b7d2c226e756d626572223a322c226f776e6572223a2266756e6374696f6e222c226f776e65725f67726f7570223a2266756e6374696f6e222c227265766973696f6e223a2266326263636332643933313236656433313661303338306361333538383965386431383461613366626531363239623436393862356539373861303831376163222c22726f6f74223a22637574222c22726f757465223a2266756e6374696f6e222c2273657373696f6e5f6964223a22637574222c227469746c65223a22706179206e6f77222c227475726e223a7b226167656e74223a22636c65726b222c22616e73776572223a352c22646566696e6974696f6e223a2231333130343436613064656138656631366138323530613166666463646237663735653431613137636633643933333865636532353565313264646266326238222c226964223a227432222c226c696d697473223a7b7d2c226f7065726174696f6e73223a5b5b2274322e302e30222c7b226b696e64223a226d6f64656c222c226e616d65223a2266756e6374696f6e227d2c22656e646564222c312c312c302c302c302c22222c302c22222c352c2231623861396233613965366235616439366163356630653266633238366638633961376166313438303035303165366339393032613937646137323935343733222c302c66616c73655d2c5b2274322e302e31222c7b22617267756d656e7473223a223431336239653036303866356261623630323533386663353735323232336133222c2263616c6c223a2263616c6c5f706179222c22656666656374223a2265787465726e616c222c226566666563745f6b6579223a2231616533353932663832343863336638373962353661666533663263653661616434356261383938343334373936643335633536353638343339376662336536222c226b696e64223a22746f6f6c222c226e616d65223a22706179227d2c2273746172746564222c312c312c302c302c302c22222c302c22222c302c22222c302c66616c73655d5d2c226f7264696e616c223a322c226f7574707574223a362c2273746172746564223a313739363035383837373131312c227375626d697373696f6e223a226d222c227465726d73223a7b2261726368697665223a32303030307d2c22746f6f6c5f63616c6c73223a312c227573616765223a7b2263616c6c73223a312c22756e6b6e6f776e5f63616c6c73223a317d7d2c227573616765223a7b2263616c6c73223a312c22756e6b6e6f776e5f63616c6c73223a317d2c2276657273696f6e223a377d');
 
 
 --
@@ -1462,10 +1747,24 @@ CREATE INDEX blobs_outside ON perdure_frozen.blobs USING btree (digest) WHERE (d
 
 
 --
+-- Name: effects_uncertain; Type: INDEX; Schema: perdure_frozen; Owner: -
+--
+
+CREATE INDEX effects_uncertain ON perdure_frozen.effects USING btree (no) WHERE (state = 'uncertain'::text);
+
+
+--
 -- Name: inbox_waiting; Type: INDEX; Schema: perdure_frozen; Owner: -
 --
 
 CREATE INDEX inbox_waiting ON perdure_frozen.inbox USING btree (root, no, arrival) WHERE (consumed_seq IS NULL);
+
+
+--
+-- Name: sessions_active; Type: INDEX; Schema: perdure_frozen; Owner: -
+--
+
+CREATE INDEX sessions_active ON perdure_frozen.sessions USING btree (status) WHERE (status <> ALL (ARRAY['idle'::text, 'archived'::text, 'deleted'::text]));
 
 
 --

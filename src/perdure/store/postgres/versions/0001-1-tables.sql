@@ -49,6 +49,7 @@ CREATE INDEX sessions_owned ON perdure.sessions (owner, updated, no);
 CREATE INDEX sessions_due ON perdure.sessions (wake_at) WHERE holder IS NULL AND wake_at IS NOT NULL;
 CREATE INDEX sessions_held ON perdure.sessions (holder) WHERE holder IS NOT NULL;
 CREATE INDEX sessions_tree ON perdure.sessions (root);
+CREATE INDEX sessions_active ON perdure.sessions (status) WHERE status NOT IN ('idle', 'archived', 'deleted');
 
 -- The facts.
 CREATE TABLE perdure.journal (
@@ -93,6 +94,8 @@ CREATE TABLE perdure.effects (
     state text NOT NULL,
     PRIMARY KEY (root, no, effect_key, seq)
 );
+
+CREATE INDEX effects_uncertain ON perdure.effects (no) WHERE state = 'uncertain';
 
 -- What only one operation of the whole store may do, and which one took it. The rows of deleted sessions stay.
 CREATE TABLE perdure.uniques (

@@ -1,0 +1,42 @@
+"""What a store can tell of all its sessions together, for whoever watches over them, at a cost that does not grow with what is stored."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+__all__ = ["ACTIVE", "COUNTED", "Figures", "KeepsFigures"]
+
+ACTIVE = ("halted", "queued", "running", "stuck", "waiting")
+"""The statuses in which somebody or something has still to do with a session. The others are at rest, however many they are."""
+
+COUNTED = 10_000
+"""Nothing is counted any further: whoever reads so much knows that it is at least that."""
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """How the sessions of a store are.
+
+    ``sessions`` has a count for each of `ACTIVE`. ``due`` are those that nobody holds and somebody should look at by now, ``due_since``
+    (ms) the earliest moment of these; ``left`` those whose holder's lease has run out. ``pending`` are submissions that nobody consumed,
+    ``pending_since`` (ms) when the oldest came, or was to be looked at. ``uncertain`` are effects whose outcome nobody knows. ``now`` (ms)
+    is the store's time. Each count ends at `COUNTED`; the oldest submission is looked for among so many.
+    """
+
+    sessions: dict[str, int]
+    due: int
+    due_since: int | None
+    left: int
+    pending: int
+    pending_since: int | None
+    uncertain: int
+    now: int
+
+
+@runtime_checkable
+class KeepsFigures(Protocol):
+    """A store that can count itself. There are no figures of any other."""
+
+    async def figures(self) -> Figures:
+        """How the sessions are now."""
