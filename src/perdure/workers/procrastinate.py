@@ -71,8 +71,9 @@ class ProcrastinateEngine:
         except psycopg.ProgrammingError as error:
             raise misunderstood(error) from None
         self._schema = f"{parse(url).schema}_jobs"
-        path = f"-c search_path={self._schema}"
-        self._conninfo = make_conninfo(address.conninfo, options=f"{known.get('options') or ''} {path}".strip())
+        # A job that a crash of the server loses, or brings back, is a hint lost or doubled: no disk is waited for.
+        settings = f"-c search_path={self._schema} -c synchronous_commit=off"
+        self._conninfo = make_conninfo(address.conninfo, options=f"{known.get('options') or ''} {settings}".strip())
         self._polling = polling
         self._app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=self._conninfo, **POOL))
         self._task = self._app.task(name=TASK, queue=QUEUE)(self._run)

@@ -97,6 +97,21 @@ async def test_a_job_stays_behind_for_no_session(here: tuple[Server, str]) -> No
     assert left == 0
 
 
+async def test_no_disk_is_waited_for_because_of_a_hint(here: tuple[Server, str]) -> None:
+    postgres, schema = here
+    jobs = f'"{schema}_jobs"'
+    async with ProcrastinateEngine(postgres.store(schema)) as engine:
+        await asyncio.to_thread(
+            postgres.execute,
+            f"""CREATE TABLE {jobs}.seen (setting text);
+                CREATE FUNCTION {jobs}.see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                    INSERT INTO {jobs}.seen VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$;
+                CREATE TRIGGER see AFTER INSERT ON {jobs}.procrastinate_jobs FOR EACH ROW EXECUTE FUNCTION {jobs}.see()""",
+        )
+        await engine.hint(["s"])
+        assert postgres.execute(f"SELECT setting FROM {jobs}.seen") == [("off",)]
+
+
 async def test_other_stores_have_no_such_jobs() -> None:
     with pytest.raises(InvalidURL, match="PostgreSQL"):
         ProcrastinateEngine("agents.db")

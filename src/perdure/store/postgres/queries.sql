@@ -233,14 +233,10 @@ SELECT owner, pool, drawn, used FROM perdure.shares WHERE no = $1::bigint;
 SELECT perdure.keep($1::text, $2::perdure.blob[]);
 
 -- name: load
--- A session's row, the chain behind its last entry, whether its holder lives, the time, and its owner's pool.
-SELECT s.no, s.session_id, s.root, s.parent, s.parent_kind, s.agent, s.version, s.fence, s.holder, s.claims, s.inbox_head, s.wake_at,
-    s.status, s.owner, s.title, s.labels::text, s.created, s.updated, s.checkpoint,
-    (SELECT j.chain FROM perdure.journal AS j WHERE j.root = s.root AND j.no = s.no AND j.seq = s.version),
-    s.holder IS NOT NULL AND perdure.alive(s.holder, t.moment), t.moment, p.id, p.limits::text, p.drawn
-FROM perdure.sessions AS s CROSS JOIN (SELECT coalesce($3::bigint, perdure.now()) AS moment) AS t
-LEFT JOIN perdure.pools AS p ON p.owner = s.owner AND s.owner <> ''
-WHERE s.session_id = $1::text AND ($2::boolean OR s.status <> 'deleted');
+-- A session's row, and what goes with it.
+SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner, title, labels,
+    created, updated, checkpoint, chain, alive, moment, pool
+FROM perdure.load($1::text, $2::boolean, $3::bigint);
 
 -- name: buried
 -- Whether a session was deleted.
@@ -319,8 +315,7 @@ SELECT min(wake_at) FROM perdure.sessions WHERE holder IS NULL AND wake_at IS NO
 
 -- name: inbox_waiting
 -- What nobody consumed, by arrival.
-SELECT submission_id, arrival, kind, at, not_before, actor, digest, body, consumed_seq, settled_seq FROM perdure.inbox
-WHERE root = (SELECT root FROM perdure.sessions WHERE no = $1::bigint) AND no = $1::bigint AND consumed_seq IS NULL ORDER BY arrival;
+SELECT submission_id, arrival, kind, at, not_before, actor, digest, body, consumed_seq, settled_seq FROM perdure.waiting($1::bigint);
 
 -- name: inbox_one
 -- One submission.
@@ -335,10 +330,8 @@ ORDER BY submission_id LIMIT $3::bigint;
 
 -- name: entries
 -- Facts in their order.
-SELECT seq, number, kind, at, salt, body_digest, body, chain FROM perdure.journal
-WHERE root = (SELECT root FROM perdure.sessions WHERE no = $1::bigint) AND no = $1::bigint AND seq > $2::bigint AND seq < $3::bigint
-    AND ($5::text[] IS NULL OR kind = ANY ($5::text[]))
-ORDER BY seq LIMIT $4::bigint;
+SELECT seq, number, kind, at, salt, body_digest, body, chain
+FROM perdure.entries($1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::text[]);
 
 -- name: entries_newest_first
 -- Facts, the last one first.
@@ -353,10 +346,7 @@ SELECT perdure.seek($1::bigint, w.number) FROM unnest($2::bigint[]) WITH ORDINAL
 
 -- name: effects
 -- Effects whose key lies in [low, high), by age.
-SELECT effect_key, seq, state FROM perdure.effects
-WHERE root = (SELECT root FROM perdure.sessions WHERE no = $1::bigint) AND no = $1::bigint AND effect_key >= $2::bytea
-    AND ($3::bytea IS NULL OR effect_key < $3::bytea) AND ($4::text IS NULL OR state = $4::text) AND seq > $5::bigint
-ORDER BY seq, effect_key;
+SELECT effect_key, seq, state FROM perdure.effects_of($1::bigint, $2::bytea, $3::bytea, $4::text, $5::bigint);
 
 -- name: sessions_updated
 -- A page of the list, newest change first.

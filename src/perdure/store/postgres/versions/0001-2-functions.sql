@@ -823,6 +823,58 @@ BEGIN
 END
 $$;
 
+-- What whoever takes up a session asks for stands in functions, too: making a plan for it would cost several times what it takes.
+
+-- A session's row, the chain behind its last entry, whether its holder lives, the time, and its owner's pool.
+CREATE FUNCTION perdure.load(its_id text, hidden boolean, given bigint) RETURNS TABLE (
+    no bigint, session_id text, root text, parent text, parent_kind text, agent text, version bigint, fence bigint, holder text,
+    claims bigint, inbox_head bigint, wake_at bigint, status text, owner text, title text, labels text, created bigint, updated bigint,
+    checkpoint bytea, chain bytea, alive boolean, moment bigint, pool perdure.pool
+) LANGUAGE plpgsql STABLE ROWS 1 AS $$
+DECLARE
+    clock bigint := coalesce(given, perdure.now());
+BEGIN
+    RETURN QUERY SELECT s.no, s.session_id, s.root, s.parent, s.parent_kind, s.agent, s.version, s.fence, s.holder, s.claims, s.inbox_head,
+        s.wake_at, s.status, s.owner, s.title, s.labels::text, s.created, s.updated, s.checkpoint,
+        (SELECT j.chain FROM perdure.journal AS j WHERE j.root = s.root AND j.no = s.no AND j.seq = s.version),
+        s.holder IS NOT NULL AND EXISTS (SELECT FROM perdure.runners AS r WHERE r.id = s.holder AND r.expires > clock), clock,
+        (SELECT ROW(p.id, p.limits::text, p.drawn)::perdure.pool FROM perdure.pools AS p WHERE p.owner = s.owner AND s.owner <> '')
+    FROM perdure.sessions AS s WHERE s.session_id = its_id AND (hidden OR s.status <> 'deleted');
+END
+$$;
+
+-- What nobody consumed, by arrival.
+CREATE FUNCTION perdure.waiting(its_no bigint) RETURNS SETOF perdure.submission LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY SELECT i.submission_id, i.arrival, i.kind, i.at, i.not_before, i.actor, i.digest, i.body, i.consumed_seq, i.settled_seq
+    FROM perdure.inbox AS i
+    WHERE i.root = (SELECT t.root FROM perdure.sessions AS t WHERE t.no = its_no) AND i.no = its_no AND i.consumed_seq IS NULL
+    ORDER BY i.arrival;
+END
+$$;
+
+-- Facts in their order, of these kinds or of any.
+CREATE FUNCTION perdure.entries(its_no bigint, after bigint, before bigint, most bigint, kinds text[]) RETURNS SETOF perdure.entry
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY SELECT j.seq, j.number, j.kind, j.at, j.salt, j.body_digest, j.body, j.chain FROM perdure.journal AS j
+    WHERE j.root = (SELECT t.root FROM perdure.sessions AS t WHERE t.no = its_no) AND j.no = its_no AND j.seq > after AND j.seq < before
+        AND (kinds IS NULL OR j.kind = ANY (kinds))
+    ORDER BY j.seq LIMIT most;
+END
+$$;
+
+-- Effects whose key lies in [low, high), by age.
+CREATE FUNCTION perdure.effects_of(its_no bigint, low bytea, high bytea, wanted text, after bigint) RETURNS SETOF perdure.effect
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY SELECT e.effect_key, e.seq, e.state FROM perdure.effects AS e
+    WHERE e.root = (SELECT t.root FROM perdure.sessions AS t WHERE t.no = its_no) AND e.no = its_no AND e.effect_key >= low
+        AND (high IS NULL OR e.effect_key < high) AND (wanted IS NULL OR e.state = wanted) AND e.seq > after
+    ORDER BY e.seq, e.effect_key;
+END
+$$;
+
 -- The first entry up to and with which there are so many messages: a search over the key.
 CREATE FUNCTION perdure.seek(its_no bigint, wanted bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 DECLARE
