@@ -48,6 +48,7 @@ __all__ = [
     "judge",
     "matches",
     "most_waiting",
+    "pattern",
     "wall_clock",
     "whole",
     "woken",
@@ -240,6 +241,11 @@ def woken(row: SessionRow, send: Send, now: int) -> int | None:
         return row.wake_at
     due = now if send.not_before is None else send.not_before
     return due if row.wake_at is None else min(row.wake_at, due)
+
+
+def pattern(text: str) -> str:
+    """What ``LIKE`` with the escape character ``\\`` finds a text anywhere by."""
+    return "%" + text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
 
 
 def behind(prefix: bytes) -> bytes | None:

@@ -358,7 +358,7 @@ WHERE (updated, no) < ($11::bigint, $1::bigint) AND updated >= $2::bigint AND up
     AND ($5::text IS NULL OR agent = $5::text)
     AND ($12::boolean OR parent_kind IS DISTINCT FROM 'child')
     AND CASE WHEN $7::text[] IS NULL THEN status <> 'deleted' AND ($6::boolean OR status <> 'archived') ELSE status = ANY ($7::text[]) END
-    AND NOT EXISTS (SELECT FROM unnest($8::text[]) AS word WHERE position(word IN folded) = 0)
+    AND ($8::text[] IS NULL OR folded LIKE ALL ($8::text[]))
     AND ($9::text IS NULL OR labels @> $9::text::jsonb)
 ORDER BY updated DESC, no DESC LIMIT $10::bigint;
 
@@ -372,7 +372,7 @@ WHERE no < $1::bigint AND updated >= $2::bigint AND updated < $3::bigint
     AND ($5::text IS NULL OR agent = $5::text)
     AND ($11::boolean OR parent_kind IS DISTINCT FROM 'child')
     AND CASE WHEN $7::text[] IS NULL THEN status <> 'deleted' AND ($6::boolean OR status <> 'archived') ELSE status = ANY ($7::text[]) END
-    AND NOT EXISTS (SELECT FROM unnest($8::text[]) AS word WHERE position(word IN folded) = 0)
+    AND ($8::text[] IS NULL OR folded LIKE ALL ($8::text[]))
     AND ($9::text IS NULL OR labels @> $9::text::jsonb)
 ORDER BY no DESC LIMIT $10::bigint;
 

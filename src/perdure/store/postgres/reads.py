@@ -162,7 +162,7 @@ def sessions(line: Line, query: SessionQuery) -> list[SessionRow]:
         query.agent,
         query.archived,
         TEXTS.encode(query.status) if query.status else None,
-        TEXTS.encode([word.casefold() for word in query.words]) if query.words else None,
+        TEXTS.encode([rules.pattern(word.casefold()) for word in query.words]) if query.words else None,
         shapes.labels(query.labels) if query.labels else None,
         max(0, query.limit),
     )

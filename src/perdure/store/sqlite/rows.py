@@ -9,6 +9,7 @@ import msgspec
 
 from ...core import canonical
 from ...core.records import Amounts, Limits, Pool
+from .. import rules
 from ..base import InboxRow, SessionRow, UniqueRow
 from ..pools import Share
 
@@ -151,8 +152,7 @@ def holds_words(*given: Any) -> bool:
 
 def likely(words: Iterable[str]) -> str:
     """The pattern of the longest word's beginning: no ASCII title without it holds them all. Of the others only `holds_words` can tell."""
-    word = max((word.casefold() for word in words), key=len)[:LIKE_LENGTH]
-    return "%" + word.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+    return rules.pattern(max((word.casefold() for word in words), key=len)[:LIKE_LENGTH])
 
 
 def fragment(wanted: dict[str, str]) -> str:
