@@ -59,7 +59,7 @@ from .base import (
     UniqueState,
 )
 from .figures import ACTIVE, COUNTED, Figures
-from .pools import OwnersPool, PoolShort, Share, changed, drawn, released
+from .pools import OwnersPool, PoolShort, Share, changed, released, settled
 from .scanning import hand_over
 
 T = TypeVar("T")
@@ -205,13 +205,11 @@ class MemoryStore:
         # Everything that may fail comes first, on copies; what follows can only succeed.
         pools, share = self._content.pools, session.share
         owner, pool = session.row.owner, self._content.pools.get(session.row.owner)
-        for draw in commit.draws:
-            drew = drawn(pool, share, draw)
-            if isinstance(drew, PoolShort):
-                return drew
-            pool, share = drew
-        if share is not None and commit.catalogue is not None and commit.catalogue.status == "halted":
-            pool, share = released(pool, share), None
+        halts = commit.catalogue is not None and commit.catalogue.status == "halted"
+        drew = settled(pool, share, commit.draws, releases=halts)
+        if isinstance(drew, PoolShort):
+            return drew
+        pool, share = drew
         inbox = _inbox_after(session, commit)
         after = rules.after_commit(commit, head)
         session.share = share

@@ -7,6 +7,7 @@ owner's again; the store sees to that, too, when a session is deleted or halted,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from ..core.budget import LIMITS, allowed, fields, plus, sum_of
 from ..core.records import Amounts, Limits, Pool
 
-__all__ = ["Draw", "KeepsPools", "OwnersPool", "PoolShort", "Share", "changed", "drawn", "released"]
+__all__ = ["Draw", "KeepsPools", "OwnersPool", "PoolShort", "Share", "changed", "released", "settled"]
 
 
 class OwnersPool(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +71,19 @@ class KeepsPools(Protocol):
         """What a session holds of its owner's pool."""
 
 
-def drawn(pool: Pool | None, held: Share | None, draw: Draw) -> tuple[Pool | None, Share | None] | PoolShort:
+def settled(
+    pool: Pool | None, share: Share | None, draws: Iterable[Draw], *, releases: bool
+) -> tuple[Pool | None, Share | None] | PoolShort:
+    """The owner's pool and what the session holds after a commit's draws, or why there can't be one; with ``releases`` it holds nothing."""
+    for draw in draws:
+        drew = _drawn(pool, share, draw)
+        if isinstance(drew, PoolShort):
+            return drew
+        pool, share = drew
+    return (released(pool, share), None) if releases and share is not None else (pool, share)
+
+
+def _drawn(pool: Pool | None, held: Share | None, draw: Draw) -> tuple[Pool | None, Share | None] | PoolShort:
     """The owner's pool and what the session holds after a draw, or why there can't be one. ``pool`` is what is stored."""
     there = pool if pool is not None and pool.id == draw.pool else None
     before = held.drawn if held is not None and held.pool == draw.pool else Amounts()

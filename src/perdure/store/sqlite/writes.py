@@ -40,7 +40,7 @@ from ..base import (
     Stale,
     StoredBlob,
 )
-from ..pools import Draw, PoolShort, changed, drawn, released
+from ..pools import Draw, PoolShort, changed, settled
 from . import rows
 from .locks import LifeLocks
 from .sql import QUERIES
@@ -126,17 +126,13 @@ class Transaction:
     def draw(self, no: int, draws: Sequence[Draw], *, releases: bool) -> PoolShort | None:
         """Draw from an owner's pool, or give back; with ``releases`` whatever the session holds. Writes nothing if it is refused."""
         row = self.one("share_get", {"no": no})
-        share = None if row is None else rows.share(row)
-        owner = draws[0].owner if draws else share.owner if share is not None else ""
-        before, held = self.pool(owner), share
-        pool = before
-        for draw in draws:
-            drew = drawn(pool, share, draw)
-            if isinstance(drew, PoolShort):
-                return drew
-            pool, share = drew
-        if releases and share is not None:
-            pool, share = released(pool, share), None
+        held = None if row is None else rows.share(row)
+        owner = draws[0].owner if draws else held.owner if held is not None else ""
+        before = self.pool(owner)
+        after = settled(before, held, draws, releases=releases)
+        if isinstance(after, PoolShort):
+            return after
+        pool, share = after
         if pool is not None and pool != before:
             self.put_pool(owner, pool)
         if share is not None and share != held:
