@@ -20,6 +20,7 @@ from perdure.testing.faults import Fault
 
 from ..interactive.acting import Place, counting, transcript
 from ..runtime.test_verify import AGENT, write_rich_session
+from .talking import talk
 from .test_archive import PLAIN, Charging
 
 
@@ -75,6 +76,21 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Any]:
 
     stored = asyncio.run(write())
     return path.read_bytes(), stored
+
+
+async def test_an_export_goes_through_what_is_no_file_and_to_where_a_link_leads(place: Place, tmp_path: Path) -> None:
+    pipe, link, target = tmp_path / "pipe", tmp_path / "link", tmp_path / "target"
+    os.mkfifo(pipe)
+    link.symlink_to(target)
+    async with place.process() as process:
+        await talk(process, "hello")
+        reading = asyncio.create_task(asyncio.to_thread(pipe.read_bytes))
+        await process.sessions.export("s", pipe)
+        await process.sessions.export("s", link)
+        assert b"hello" in await reading
+        assert b"hello" in target.read_bytes()
+        assert pipe.is_fifo()
+        assert link.is_symlink()
 
 
 async def test_a_round_trip_leaves_nothing_out_and_changes_nothing(exported: tuple[bytes, Any], place: Place) -> None:

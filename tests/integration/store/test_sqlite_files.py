@@ -266,6 +266,34 @@ async def test_a_directory_is_no_store(path: Path) -> None:
     await refused(path, InvalidURL)
 
 
+async def test_what_is_no_file_is_no_store_and_is_left_as_it_is(path: Path) -> None:
+    os.mkfifo(path)
+    await refused(path, InvalidURL)
+    assert stat.S_ISFIFO(path.stat().st_mode)
+    assert [item.name for item in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\udcff.db", "x" * 300], ids=["NUL", "not UTF-8", "too long"])
+async def test_a_name_that_no_database_can_have_is_refused(path: Path, name: str) -> None:
+    await refused(path.parent / name, StoreBroken if len(name) > 255 else InvalidURL)
+    assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["to a store", "to nothing yet"])
+async def test_a_link_stays_one_and_all_who_come_by_it_share_the_locks(path: Path, there: bool) -> None:
+    (path.parent / "data").mkdir()
+    target = path.parent / "data" / "agents.db"
+    if there:
+        await made(target)
+    path.symlink_to(target)
+    store = SQLiteStore(path)
+    await store.open()
+    await store.close()
+    assert path.is_symlink()
+    assert target.stat().st_size > 0
+    assert [item.name for item in path.parent.iterdir() if item.name != "data"] == [path.name]
+
+
 async def test_an_empty_file_becomes_a_store_with_the_right_mode(path: Path) -> None:
     path.touch(0o644)
     await made(path)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
@@ -71,12 +72,17 @@ class Writer:
 
 
 async def export(store: Store, heads: Callable[[], Awaitable[list[SessionRow]]], target: Target) -> Exported:
-    """Write sessions into a file. A path is replaced whole or not at all; a stream gets everything or nothing.
+    """Write sessions into a file. A path is replaced whole or not at all, and where it leads to what is no file (``/dev/stdout``), that is
+    written to; a stream gets everything or nothing.
 
     Raises `SessionBusy` while somebody works on one of them, and what reading them raises.
     """
-    stream = None if isinstance(target, str | os.PathLike) else target
-    directory = None if stream is not None else os.path.dirname(os.fspath(target)) or "."  # type: ignore[arg-type]
+    # A pipe opens once somebody reads it.
+    if (device := await asyncio.to_thread(_device, target)) is not None:
+        with device:
+            return await export(store, heads, device)
+    stream, place = (None, _place(target)) if isinstance(target, str | os.PathLike) else (target, "")
+    directory = os.path.dirname(place) if place else None
     handle, name = tempfile.mkstemp(prefix=".perdure-export-", dir=directory)
     try:
         with os.fdopen(handle, "w+b") as file:
@@ -85,14 +91,30 @@ async def export(store: Store, heads: Callable[[], Awaitable[list[SessionRow]]],
             os.fsync(file.fileno())
             if stream is not None:
                 file.seek(0)
-                shutil.copyfileobj(file, stream, PIECE)
-        if directory is not None:
-            os.replace(name, Path(target))  # type: ignore[arg-type]
+                await asyncio.to_thread(shutil.copyfileobj, file, stream, PIECE)
+        if place:
+            os.replace(name, place)
             name = ""
     finally:
         if name:
             os.unlink(name)
     return exported
+
+
+def _device(target: Target) -> BinaryIO | None:
+    """What a path leads to that is no file, such as a pipe: it is written to, since no file may take its place."""
+    if not isinstance(target, str | os.PathLike):
+        return None
+    try:
+        mode = os.stat(target).st_mode
+    except OSError:
+        return None
+    return None if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else open(target, "wb")
+
+
+def _place(target: str | os.PathLike[str]) -> str:
+    """The file that a path means: a link to it stays one."""
+    return os.path.realpath(target)
 
 
 async def _consistent(store: Store, heads: Callable[[], Awaitable[list[SessionRow]]], file: BinaryIO) -> Exported:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import secrets
+import stat
 import weakref
 from contextlib import suppress
 from pathlib import Path
@@ -46,7 +47,9 @@ class Database:
     """An opened file: its directory of locks and the connections to it."""
 
     def __init__(self, path: Path, *, busy_timeout: float, vfs: str | None) -> None:
-        self.path = path
+        self.given = path
+        # By whatever links it is reached: all who use the file find one log and the same locks, and a link stays one.
+        self.path = _linked(path)
         self.store_id = ""
         self.secret = b""
         self.read_only = False
@@ -68,11 +71,8 @@ class Database:
         Nothing is touched before the file is known to be ours. Raises what `Store.open` raises.
         """
         path = self.path
-        if not path.parent.is_dir():
-            raise InvalidURL(f"there is no directory {str(path.parent)!r} for the store", hint="create it first")
-        if path.is_dir():
-            raise InvalidURL(f"{str(path)!r} is a directory", hint="name a file in it")
         try:
+            self._check_name()
             if self._exists():
                 self._recognise()
                 self._lock_files()
@@ -110,7 +110,7 @@ class Database:
     def check_place(self) -> None:
         """Raises `StoreBroken` if the file is no longer where it was opened: what is written to it now, nobody will find."""
         try:
-            status = os.stat(self.path)
+            status = os.stat(self.given)
             if (status.st_dev, status.st_ino) == self.inode:
                 return
             what = "was replaced by another file"
@@ -119,7 +119,7 @@ class Database:
         except OSError as error:
             what = f"can't be found: {error.strerror}"
         raise StoreBroken(
-            f"{str(self.path)!r} {what} while it was open; nothing more is read from or written to what was opened",
+            f"{str(self.given)!r} {what} while it was open; nothing more is read from or written to what was opened",
             hint="put the file back, with its -wal, or end the processes that use it and open the new one",
         )
 
@@ -148,6 +148,23 @@ class Database:
             self.turnstile.close()
         if self.inode is not None:
             _inherited.add(self.inode)
+
+    def _check_name(self) -> None:
+        """Raises `InvalidURL` where no database can be. What is no file is never replaced by one."""
+        path = self.path
+        try:
+            os.fsencode(path).decode()
+            mode = path.stat().st_mode
+        except ValueError:
+            raise InvalidURL(f"{str(path)!r} is no name that a database can have", hint="without NUL, and in UTF-8") from None
+        except FileNotFoundError:
+            if not path.parent.is_dir():
+                raise InvalidURL(f"there is no directory {str(path.parent)!r} for the store", hint="create it first") from None
+            return
+        if stat.S_ISDIR(mode):
+            raise InvalidURL(f"{str(path)!r} is a directory", hint="name a file in it")
+        if not stat.S_ISREG(mode):
+            raise InvalidURL(f"{str(path)!r} is no file", hint='it was left as it is; "memory://" is a store that keeps nothing')
 
     def _exists(self) -> bool:
         try:
@@ -310,6 +327,14 @@ class Database:
 
         self.store_id = fact("store_id")
         self.secret = fact("secret")
+
+
+def _linked(path: Path) -> Path:
+    """What a path's links lead to. What can be no path stays as it is, and `Database.open` says so."""
+    try:
+        return Path(os.path.realpath(path))
+    except ValueError:
+        return path
 
 
 def translate(error: apsw.Error, doing: str) -> PerdureError:
