@@ -50,6 +50,9 @@ RETRIES = 50
 SLACK_MS = 60_000
 """How far a moment may lie from those that it follows from."""
 
+CLOCKS_MS = 366 * 86_400_000
+"""How far apart the clocks may be that say when something was sent: one may be set right at any time, and its past stays what it was."""
+
 T = TypeVar("T")
 
 # What reading damaged rows can raise, besides what a store promises: text that is not text, numbers that are not numbers.
@@ -533,7 +536,7 @@ class SessionCheck:
         before = await self._entry(row.consumed_seq - 1)
         if row.kind not in commands.WAITING and before is not None and first.at != max(row.at, before.at):
             return "the entry that consumed it has another time"
-        if not self.row.created - SLACK_MS <= row.at <= first.at + SLACK_MS:
+        if not self.row.created - CLOCKS_MS <= row.at <= first.at + CLOCKS_MS:
             return "it was sent at a time that can't be"
         settled: int | None = row.consumed_seq
         if isinstance(first, entries.TurnStarted):
@@ -582,7 +585,7 @@ class SessionCheck:
             said.add(commands.digest(msgspec.structs.replace(command, deliver=sys.intern("steer"))))
         if row.digest not in said or commands.encode(command) != row.body:
             return "its body is not what the digest says"
-        if row.at < self.row.created - SLACK_MS:
+        if row.at < self.row.created - CLOCKS_MS:
             return "it was sent before its session was created"
         for part in (*getattr(command, "parts", ()), *getattr(command, "media", ())):
             await self._part(part, 0)
@@ -657,8 +660,8 @@ class SessionCheck:
         if moments:
             exact = {min([*moments, *deadlines])}
             if any(item.not_before is None for item in self.pending) or stored.turn is not None or stored.errands:
-                # The store's own clock said when the submission came.
-                low, high = min(moments) - SLACK_MS, max([*moments, *deadlines]) + SLACK_MS
+                # The store's own clock said when the submission came, and it never goes back.
+                low, high = min(moments) - SLACK_MS, max([*moments, *deadlines, row.updated]) + SLACK_MS
                 if row.wake_at is None or not low <= row.wake_at <= high:
                     yield f"wake_at is {row.wake_at}, which nothing explains"
                 return

@@ -41,6 +41,7 @@ from perdure.runtime.backup import backup
 from perdure.runtime.verify import Checked, Problem, head, verify
 from perdure.store.sqlite import SQLiteStore
 from perdure.store.sqlite.reads import Reader
+from perdure.testing.clock import START, VirtualClock
 
 FAR = 4_000_000_000_000
 
@@ -270,6 +271,21 @@ async def test_a_head_kept_elsewhere_notices_what_was_cut_off_or_rewritten(store
         await problems_in(store, "rich", expected_head="three")
     with pytest.raises(SessionNotFound):
         await problems_in(store, "nobody")
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["created before", "sent before"])
+async def test_a_clock_that_was_set_back_damages_nothing(tmp_path: Path, later: bool) -> None:
+    clock, agent = VirtualClock(), Agent("a", model=FunctionModel(lambda request: "ok"))
+    async with perdure.open(tmp_path / "b.db", clock=clock) as runtime:
+        await runtime.run(agent, "first", session="s")
+        if later:
+            clock.advance(86_400_000)
+            await runtime.sessions.send("s", "second", submission="m-2")
+    async with perdure.open(tmp_path / "b.db", clock=VirtualClock(START - (0 if later else 86_400_000))) as runtime:
+        await runtime.sessions.send("s", "third", submission="m-3")
+        assert [problem.what async for problem in verify(runtime.store)] == []
+        await runtime.recover([agent])
+        assert [problem.what async for problem in verify(runtime.store)] == []
 
 
 async def test_content_that_nobody_refers_to_is_no_problem(store: SQLiteStore) -> None:
