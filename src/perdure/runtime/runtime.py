@@ -130,6 +130,7 @@ class Runtime:
             raise UsageError("capacity must be at least 1", hint="None is no limit")
         self._store = store
         self._reaches = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.clock: Clock = clock or (
             SystemClock(wall=lambda: store.time() * 1_000_000) if isinstance(store, Timekeeper) else SystemClock()
         )
@@ -150,9 +151,11 @@ class Runtime:
 
     @property
     def store(self) -> Store:
-        """What everything here reads and writes, while it is open: every door leads through this. Raises `RuntimeClosed`."""
+        """What everything here reads and writes, while it is open: every door leads through this. Raises `RuntimeClosed`, and `UsageError`
+        in another event loop than the one in which it was opened."""
         if not self._reaches:
             raise _not_open()
+        self._check_loop()
         return self._store
 
     @property
@@ -164,6 +167,7 @@ class Runtime:
         if not self.closed:
             raise UsageError("the runtime is open already", hint="enter it once, and share it")
         await self._store.open()
+        self._loop = asyncio.get_running_loop()
         self._reaches = True
         self.stopping = Stopping()
         self.closed = False
@@ -193,6 +197,7 @@ class Runtime:
         """
         if self.closed:
             return
+        self._check_loop()
         self.stopping.closing = True
         try:
             await self.work.end(self.grace if grace is None else grace)
@@ -224,9 +229,22 @@ class Runtime:
         return None if expires is None else expires - self.clock.now()
 
     def check_open(self) -> None:
-        """Raises `RuntimeClosed`."""
+        """Raises `RuntimeClosed`, and `UsageError` in another event loop than the one in which it was opened."""
         if self.closed:
             raise _not_open()
+        self._check_loop()
+
+    def _check_loop(self) -> None:
+        """What another loop waits for here, it would wait for in vain, while what it began goes on."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if running is not self._loop:
+            raise UsageError(
+                "the runtime was opened in another event loop",
+                hint="open one in each loop, on the same store; or have its own loop do it: asyncio.run_coroutine_threadsafe(…, loop)",
+            )
 
     # ------------------------------------------------------------------------------------------------------------- running
 

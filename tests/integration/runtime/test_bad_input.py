@@ -31,6 +31,7 @@ from perdure import (
 )
 from perdure.core.entries import OperationEnded, OperationStarted
 from perdure.core.evolve import fold
+from perdure.store.base import SessionQuery
 from perdure.testing.clock import VirtualClock
 
 
@@ -84,6 +85,20 @@ DOORS: dict[str, Callable[[Runtime], Awaitable[Any]]] = {
     "pools.list": lambda runtime: runtime.pools.list(),
     "consume": lambda runtime: runtime.consume("c", lambda entries: None, follow=False),
 }
+
+
+@pytest.mark.parametrize("door", [*DOORS, "close"])
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_another_event_loop_is_refused_at_every_door_and_nothing_is_begun(tmp_path: Path, kind: str, door: str) -> None:
+    async with perdure.open("memory://" if kind == "memory" else tmp_path / "a.db") as runtime:
+
+        def elsewhere() -> None:
+            with pytest.raises(perdure.UsageError, match="another event loop"):
+                asyncio.run(DOORS[door](runtime) if door in DOORS else runtime.close())
+
+        await asyncio.to_thread(elsewhere)
+        assert await runtime.store.sessions(SessionQuery()) == []
+        assert runtime.working == 0
 
 
 @pytest.mark.parametrize("door", DOORS)
