@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 import perdure
-from perdure import Agent, ScriptedModel
+from perdure import Agent, FunctionModel, ScriptedModel
 from perdure.cli import main
 from perdure.core.errors import (
     FormatUnknown,
@@ -27,6 +27,7 @@ from perdure.core.errors import (
     UsageError,
 )
 from perdure.runtime.stores import store_at
+from perdure.runtime.verify import verify
 from perdure.store.base import Committed, InboxMoved, Sent, SessionQuery
 from perdure.store.conformance.kit import LEASE, catalogue, content, create, fact, facts, row_of, runner, step, submission
 from perdure.store.postgres import PostgresStore
@@ -202,6 +203,21 @@ async def test_a_full_disk_is_said_and_leaves_nothing_behind(postgres: Server) -
 
 
 # ----------------------------------------------------------------------------------------------------------------- the schema
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SJIS"])
+async def test_text_is_the_same_whatever_encoding_a_process_is_set_to(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    url, words, agent = postgres.store(postgres.schema()), "für 漢字 \\ 😀", Agent("a", model=FunctionModel(lambda request: "ok"))
+    async with perdure.open(url) as runtime:
+        await runtime.run(agent, words, session="before", owner=words)
+    monkeypatch.setenv("PGCLIENTENCODING", encoding)
+    async with perdure.open(url) as runtime:
+        await runtime.run(agent, words, session="behind", owner=words)
+        found = await runtime.sessions.list(owner=words)
+        assert [(info.session_id, info.title) for info in found] == [("behind", words), ("before", words)]
+        assert [problem.what async for problem in verify(runtime.store)] == []
 
 
 async def test_a_schema_of_somebody_else_is_left_as_it_is(postgres: Server) -> None:

@@ -181,6 +181,10 @@ def connect(conninfo: str, queries: dict[str, bytes], timeout: float) -> Line:
         raise MissingExtra("PostgreSQL needs psycopg", hint="pip install 'perdure[postgres]'") from error
     try:
         connection = psycopg.Connection.connect(conninfo, autocommit=True, prepare_threshold=None)
+        # Text goes both ways as it is, whatever encoding the environment or the address is set to.
+        kept = connection.info.parameter_status("server_encoding")
+        if kept and kept != connection.info.parameter_status("client_encoding"):
+            connection.execute(f"SET client_encoding TO '{kept}'".encode())
     except psycopg.ProgrammingError as error:
         raise misunderstood(error) from None
     except psycopg.OperationalError as error:
