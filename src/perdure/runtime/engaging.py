@@ -207,6 +207,7 @@ class Engagements:
             left.discard(task)
             if not left:
                 self.lingering.pop(session_id, None)
+                self.freed()
 
         task.add_done_callback(ended)
 

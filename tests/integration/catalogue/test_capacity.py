@@ -147,8 +147,12 @@ async def test_the_slot_of_work_that_goes_on_without_its_session_is_free_when_th
         assert not await fits(runtime, "two")
         with pytest.raises(CapacityExceeded):
             await runtime.run(PLAIN, "hello", session="two", submission="m1")
+        # As a child does, whose caller waits for it here.
+        waiting = asyncio.create_task(runtime.work.engage_when_free("two", PLAIN, {}))
         charging.go_on.set()
         await charging.ended.wait()
+        driver, _ = await asyncio.wait_for(waiting, 10)
+        runtime.work.disengage(driver)
         await eventually(lambda: fits(runtime, "two"))
         assert (await runtime.run(PLAIN, "hello", session="two", submission="m1")).ok
 
