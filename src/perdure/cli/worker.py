@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -34,6 +35,9 @@ QUEUE_PACKAGES = ("procrastinate", "psycopg", "psycopg_pool")
 QUIET_SECONDS = 30.0
 """For so long the queue's trouble isn't told again in the same words."""
 
+
+LEAVE_SECONDS = 1.0
+"""How long what a drained worker's tools left running may take to let go."""
 
 DUE_LIMIT = 1000
 """How many sessions that are due are looked at."""
@@ -102,7 +106,20 @@ async def _work(arguments: argparse.Namespace, agents: tuple[Agent, ...], place:
         print(f"working for {names}, {counted(arguments.concurrency, 'session')} at once; SIGTERM drains", file=sys.stderr, flush=True)
         await working.run()
     print("drained", file=sys.stderr)
+    await _leave()
     return OK
+
+
+async def _leave() -> None:
+    """End the process where a tool that goes on when it is cancelled would keep the loop for ever. Nothing is open here any more."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left and (await asyncio.wait(left, timeout=LEAVE_SECONDS))[1]:
+        print("a tool goes on though it was cancelled; it ends with the process", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(OK)
 
 
 def _drain(working: Worker) -> None:

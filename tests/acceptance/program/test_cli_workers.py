@@ -6,6 +6,24 @@ import signal
 
 from .conftest import Program
 
+STUBBORN = '''
+import asyncio, pathlib
+from perdure import Agent, FunctionModel, Reply, ToolCall, tool
+
+@tool(effect="external")
+async def stay() -> str:
+    """Stay."""
+    (pathlib.Path(__file__).parent / "begun").touch()
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
+
+calm = Agent("stubborn", model=FunctionModel(lambda request: "calm"), tools=[stay])
+agent = calm.replace(model=FunctionModel(lambda request: Reply(tool_calls=[ToolCall("stay", {})])))
+'''
+
 
 def test_a_worker_finishes_what_was_sent_and_drains_on_a_signal(perdure: Program) -> None:
     perdure("run", "agents_here:shop", "hello there", "--session", "s")
@@ -24,6 +42,19 @@ def test_a_worker_finishes_what_was_sent_and_drains_on_a_signal(perdure: Program
     assert "working for" in perdure.errors
     assert "probes and metrics at http://127.0.0.1:" in perdure.errors
     assert perdure.errors.rstrip().endswith("drained")
+
+
+def test_a_tool_that_goes_on_when_it_is_cancelled_keeps_no_worker_from_ending(perdure: Program) -> None:
+    (perdure.directory / "stubborn.py").write_text(STUBBORN)
+    perdure("run", "stubborn:calm", "hello", "--session", "s")
+    worker = perdure.start("worker", "--agents", "stubborn:agent", "--poll", "0.1", "--grace", "0")
+    perdure("send", "s", "go on for ever")
+    perdure.until((perdure.directory / "begun").exists)
+    worker.send_signal(signal.SIGTERM)
+    perdure.end(worker)
+    assert "drained" in perdure.errors
+    assert "goes on though it was cancelled" in perdure.errors
+    assert perdure.json("why", "s")["status"] == "queued"
 
 
 def test_a_session_whose_agent_nobody_has_is_shown(perdure: Program) -> None:
