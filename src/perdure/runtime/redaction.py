@@ -141,7 +141,12 @@ class Redaction(Transcripts):
             if earlier is not None:
                 return await self._known(head, command, earlier)
             batch = Batch(head, checkpoint, now=command.at)
-            taken = await self._redact(head, checkpoint, batch, command)
+            try:
+                taken = await self._redact(head, checkpoint, batch, command)
+            except StoreCorrupt:
+                # What somebody deletes meanwhile is no damage: then this says that it is gone.
+                await self._head(session_id)
+                raise
             if await self._commit_edit(head, batch, command):
                 redacted = batch.entries[0]
                 assert isinstance(redacted, Redacted)
@@ -234,8 +239,10 @@ class Redaction(Transcripts):
         return {seq: await self._own(head, seq) for seq in sorted(seqs)}, unreachable
 
     async def _own(self, head: Loaded, seq: int) -> Entry | None:
-        row = (await self._runtime.store.entries(head.row.no, after=seq - 1, before=seq + 1))[0]
-        return None if row.body is None else open_entry(row)
+        rows = await self._runtime.store.entries(head.row.no, after=seq - 1, before=seq + 1)
+        if not rows:
+            raise StoreCorrupt(f"entry {seq} is missing", hint="run `perdure verify`")
+        return None if rows[0].body is None else open_entry(rows[0])
 
     async def _follow(self, head: Loaded, found: dict[int, Entry]) -> tuple[set[str], set[str]]:
         """Add what belongs to the entries; returns the operations whose content goes, and the steps whose calls do."""
