@@ -68,18 +68,18 @@ Phase: TypeAlias = Literal["idle", "model", "tools", "waiting", "completing", "a
 OperationStatus: TypeAlias = Literal["planned", "started", "ready", "unknown", "asking", "awaiting", "ended"]
 
 
-class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class _State(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
     """A part of the checkpoint."""
 
 
-class Call(msgspec.Struct, frozen=True, array_like=True):
+class Call(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A tool call that the model asked for and nobody planned yet."""
 
     id: str
     name: str
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class Operation(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """One effect of the running step. A list in the checkpoint: a step may have `CALLS_LIMIT` of them, in whatever state.
 
     ``ready``: an attempt ended and the next may begin, not before ``not_before``. ``unknown``: nobody knows what became of the last
@@ -113,7 +113,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         return self.plan.kind == "ask" or self.plan.asks
 
 
-class Behind(msgspec.Struct, frozen=True, array_like=True):
+class Behind(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An operation that called for a child which nobody waits for, and the child's agent."""
 
     operation: str
@@ -252,7 +252,7 @@ class Turn(_State, frozen=True, kw_only=True):
     @property
     def compactions(self) -> tuple[Operation, ...]:
         """The running step's compactions that no entry has applied yet: each summarises what the one before left, and the last may run."""
-        return tuple(item for item in self.operations if item.plan.kind == "compaction")
+        return tuple([item for item in self.operations if item.plan.kind == "compaction"])
 
     @property
     def extraction(self) -> Operation | None:
@@ -278,7 +278,7 @@ class Turn(_State, frozen=True, kw_only=True):
     @property
     def steps(self) -> tuple[Operation, ...]:
         """What extensions do, or did, outside in the running step."""
-        return tuple(item for item in self.operations if item.plan.kind == "step")
+        return tuple([item for item in self.operations if item.plan.kind == "step"])
 
     @property
     def requests(self) -> tuple[Operation, ...]:

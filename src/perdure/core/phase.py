@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .checkpoint import Checkpoint, Operation, Phase, Turn
 from .ids import call_of
+from .records import CALL_KINDS
 
 __all__ = [
     "asleep",
@@ -28,13 +29,14 @@ def phase(checkpoint: Checkpoint) -> Phase:
         return "completing"
     if turn.unplanned:
         return "tools"
-    # {"ended"} alone is the same as `reviewing`, without a second walk: this is asked many times in each step.
-    called = {item.status for item in turn.tools}
+    called, waits = set(), False
+    for item in turn.operations:
+        if item.plan.kind in CALL_KINDS:
+            called.add(item.status)
+        waits = waits or item.status == "awaiting" or bool(item.request)
     if called and ("started" in called or "unknown" in called or called == {"ended"} or startable(turn)):
         return "tools"
-    if turn.requests or turn.awaiting:
-        return "waiting"
-    return "model"
+    return "waiting" if waits else "model"
 
 
 def asleep(turn: Turn) -> frozenset[str]:

@@ -70,7 +70,7 @@ __all__ = [
 ]
 
 
-class _Command(msgspec.Struct, frozen=True, kw_only=True):
+class _Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A command of the session's holder."""
 
     at: int
@@ -144,7 +144,7 @@ class AttemptEnded(_Command, frozen=True, kw_only=True):
     unsent: bool = False
 
 
-class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A call with what its tool and the policy say of it.
 
     ``reject`` answers it with the words of ``failure``, ``replay`` with ``parts``, what an equivalent call came to; both run nothing. A

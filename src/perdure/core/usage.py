@@ -13,7 +13,7 @@ NANODOLLARS = 1_000_000_000
 """How many make a US dollar. Costs are whole numbers, so that sums of them are exact."""
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
     """What one model call used, in tokens; ``None`` is *not reported*.
 
     ``input_tokens`` includes those read from and written to a cache, ``output_tokens`` includes reasoning. ``estimated``: the model's
@@ -28,7 +28,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     estimated: bool = False
 
 
-class Cost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Cost(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
     """What one model call cost, in billionths of a US dollar; ``None`` is *unknown*.
 
     ``price`` says by which price, or why there is none.
@@ -38,7 +38,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     price: str = ""
 
 
-class Totals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Totals(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
     """Sums of what is known over model calls.
 
     ``unknown_calls`` counts those whose input or output nobody reported, ``unpriced_calls`` those that were to be priced and could not be:

@@ -32,7 +32,7 @@ from ..core.errors import Refused
 from ..core.journal import Sealed, seal
 from ..core.phase import phase
 from ..core.records import Failure, Plan, Pool
-from ..core.reports import Calling
+from ..core.reports import Calling, TimePassed
 from ..store.base import Catalogue, Claim, Commit, Edited, EffectRow, InboxRow, Loaded, SessionStatus, StoredBlob, UniqueState
 from ..store.pools import Draw
 from .salts import new_salt
@@ -87,36 +87,30 @@ def receipt_row(command: Command, *, arrival: int, at: int, seq: int) -> InboxRo
     )
 
 
-class Batch:
+class Batch(Draft):
     """Decisions of one commit, from the checkpoint ``before``. Nothing here waits, and nothing is durable before the store says so.
 
     ``suspects`` are the kinds and names of the effects in which the last holder died: only one of those that ends well is progress.
     """
 
     def __init__(self, head: Loaded, checkpoint: Checkpoint, *, now: int) -> None:
+        super().__init__(checkpoint)
         self.head = head
         self.before = checkpoint
-        self.draft = Draft(checkpoint)
-        self.entries = self.draft.entries
         self.now = now
         self.consumed: dict[str, int] = {}
         self.settled: dict[str, int] = {}
         self.edited: dict[str, Edited] = {}
         self.blobs: dict[str, StoredBlob] = {}
-        self.effects: list[EffectRow] = []
-        self.taken: list[tuple[str, str]] = []
-        self.decided: list[tuple[str, UniqueState | None, int]] = []
+        self.effects: tuple[EffectRow, ...] = ()
+        self.taken: tuple[tuple[str, str], ...] = ()
+        self.decided: tuple[tuple[str, UniqueState | None, int], ...] = ()
         self.redacted: tuple[int, ...] = ()
         self.erased: tuple[str, ...] = ()
         self.pool = head.pool
         self.suspects: frozenset[tuple[str, str]] = frozenset()
-        self._ended: list[Draw] = []
+        self._ended: tuple[Draw, ...] = ()
         self.refusals: dict[str, Refused] = {}
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """The checkpoint behind what was decided so far."""
-        return self.draft.checkpoint
 
     @property
     def kinds(self) -> set[type]:
@@ -128,10 +122,15 @@ class Batch:
         turn = self.checkpoint.turn
         if self.pool is not None and isinstance(command, Calling):
             command = replace(command, pool=self.pool)
-        written = apply(self.draft, command)
-        self._note_unique(turn, written)
+        written = apply(self, command)
         for entry in written:
             match entry:
+                case OperationStarted():
+                    plan = entry.plan or _plan(turn, entry.operation, written)
+                    if plan is not None and plan.unique and entry.attempt == 1:
+                        self.taken += ((plan.unique, entry.operation),)
+                case OperationEnded(final=True) | EffectSettled():
+                    self._note_end(turn, entry, written)
                 case TurnEnded():
                     self.settled[entry.submission] = entry.seq
                     if turn is not None and turn.allowance is not None:
@@ -141,16 +140,27 @@ class Batch:
                     self._draw(turn, turn.allowance, ends=True)
                 case AllowanceGranted() if self.pool is not None:
                     self.pool = replace(self.pool, drawn=plus(self.pool.drawn, entry.drawn))
-                case EffectSettled() | OperationEnded(final=True) if entry.attempt:
-                    plan = _plan(turn, entry.operation, written)
-                    if plan is not None and plan.effect_key:
-                        key = effect_key(plan.name, plan.effect_key)
-                        self.effects.append(EffectRow(effect_key=key, seq=entry.seq, state=entry.status))
         return written
+
+    def pass_time(self, at: int) -> None:
+        """Close what closes by itself at a time that has come."""
+        turn = self.checkpoint.turn
+        if turn is not None and min(turn.deadlines, default=at + 1) <= at:
+            self.apply(TimePassed(at=at))
+
+    def _note_end(self, turn: Turn | None, entry: OperationEnded | EffectSettled, written: tuple[Entry, ...]) -> None:
+        """What became of a call that may have had an effect, and of what only one call may do."""
+        item = turn.operation(entry.operation) if turn is not None else None
+        if isinstance(entry, EffectSettled) or (item is not None and item.plan.unique and item.attempt):
+            self.decided += ((entry.operation, standing(entry), entry.seq),)
+        plan = item.plan if item is not None else _plan(None, entry.operation, written)
+        if entry.attempt and plan is not None and plan.effect_key:
+            key = effect_key(plan.name, plan.effect_key)
+            self.effects += (EffectRow(effect_key=key, seq=entry.seq, state=entry.status),)
 
     def _draw(self, turn: Turn, allowance: Allowance, *, ends: bool) -> None:
         drawn, used = drawn_and_spent(turn, allowance)
-        self._ended.append(Draw(owner=self._owner, pool=allowance.pool, drawn=drawn, used=used, ends=ends))
+        self._ended += (Draw(owner=self._owner, pool=allowance.pool, drawn=drawn, used=used, ends=ends),)
         if self.pool is not None and self.pool.id == allowance.pool:
             self.pool = replace(self.pool, drawn=plus(self.pool.drawn, plus(used, drawn, -1)))
 
@@ -170,23 +180,9 @@ class Batch:
         """What the session draws from its owner's pool with this commit, or gives back: all of it, however often it was stated before."""
         turn = self.checkpoint.turn
         if turn is None or turn.allowance is None or self.pool is None or turn.allowance.pool != self.pool.id:
-            return tuple(self._ended)
+            return self._ended
         drawn, used = drawn_and_spent(turn, turn.allowance)
         return (*self._ended, Draw(owner=self._owner, pool=self.pool.id, drawn=drawn, used=used))
-
-    def _note_unique(self, turn: Turn | None, written: tuple[Entry, ...]) -> None:
-        """What calls take that only one may do, and what became of those that took it."""
-        for entry in written:
-            item = turn.operation(entry.operation) if turn is not None and isinstance(entry, OperationStarted | OperationEnded) else None
-            match entry:
-                case OperationStarted(attempt=1):
-                    plan = entry.plan or (item.plan if item is not None else None)
-                    if plan is not None and plan.unique:
-                        self.taken.append((plan.unique, entry.operation))
-                case OperationEnded(final=True) if item is not None and item.plan.unique and item.attempt:
-                    self.decided.append((entry.operation, standing(entry), entry.seq))
-                case EffectSettled():
-                    self.decided.append((entry.operation, standing(entry), entry.seq))
 
     def keep(self, blobs: Iterable[StoredBlob]) -> None:
         """Take content that entries refer to."""
@@ -222,7 +218,7 @@ class Batch:
 
     def _refuse(self, submission: str, said: str, actor: str, failure: Failure, at: int) -> None:
         refused = SubmissionRefused(submission=submission, digest=said, failure=failure, actor=actor)
-        self.consumed[submission] = self.settled[submission] = self.draft.write(refused, at)
+        self.consumed[submission] = self.settled[submission] = self.write(refused, at)
 
     def commit(
         self,
@@ -239,7 +235,7 @@ class Batch:
 
         Raises `LimitExceeded` where an entry or the checkpoint would be too large.
         """
-        row, entries, after = self.head.row, self.draft.entries, self.checkpoint
+        row, entries, after = self.head.row, self.entries, self.checkpoint
         return Commit(
             no=row.no,
             version=row.version,
@@ -255,9 +251,9 @@ class Batch:
             received=received,
             redacted=self.redacted,
             erased=self.erased,
-            effects=tuple(self.effects),
-            taken=tuple(self.taken),
-            decided=tuple(self.decided),
+            effects=self.effects,
+            taken=self.taken,
+            decided=self.decided,
             blobs=tuple(self.blobs.values()),
             catalogue=None
             if status is None

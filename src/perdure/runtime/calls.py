@@ -121,7 +121,7 @@ class Calls:
     async def results(self, batch: Batch, ledger: Ledger) -> list[tuple[ApprovalCall, ToolCallResponse]]:
         """The calls of the step that really ran, with what they came to, in call order."""
         found: list[tuple[ApprovalCall, ToolCallResponse]] = []
-        for item in batch.draft.turn.tools:
+        for item in batch.turn.tools:
             receipt = await ledger.entry(item.receipt, batch)
             if not isinstance(receipt, OperationEnded) or not receipt.attempt or receipt.status not in ("succeeded", "failed"):
                 continue
@@ -135,7 +135,7 @@ class Calls:
 
     async def plan(self, batch: Batch, ledger: Ledger, fence: int, judged: Mapping[str, Judged]) -> None:
         """Plan every call of the last answer. ``judged`` is what the user's code said; it is empty where there is none to ask."""
-        turn = batch.draft.turn
+        turn = batch.turn
         calls = [await self.call(turn.next_id(index), item.id, ledger, batch) for index, item in enumerate(turn.unplanned)]
         planned: list[PlannedCall] = []
         taken: dict[str, str] = {}
@@ -180,7 +180,7 @@ class Calls:
             return PlannedCall(plan=plan, verdict="reject", failure=wrong)
         assert tool is not None
         plan = self._described(plan, tool, arguments, batch)
-        if (plan.kind == "handoff" or plan.ends) and batch.draft.turn.calls:
+        if (plan.kind == "handoff" or plan.ends) and batch.turn.calls:
             words = f"{NOT_EXECUTED}: a conversation is {'finished' if plan.ends else 'handed over'} by who leads it"
             return PlannedCall(plan=plan, verdict="reject", failure=Failure(code="withheld", message=words))
         if plan.kind == "handoff" and plan.agent not in self._team:
@@ -209,7 +209,7 @@ class Calls:
 
     async def start(self, batch: Batch, ledger: Ledger, fence: int) -> bool:
         """Start what may start, after one more look at each call. True: something was decided instead, so look again."""
-        tools, may_start = batch.draft.turn.tools, startable(batch.draft.turn)
+        tools, may_start = batch.turn.tools, startable(batch.turn)
         if not may_start and any(item.status == "started" for item in tools):
             return False
         before = len(batch.entries)

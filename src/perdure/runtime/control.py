@@ -23,7 +23,7 @@ from ..core.entries import TurnCompleted, TurnEnded
 from ..core.errors import LimitExceeded, StoreCorrupt
 from ..core.messages import ToolCallResponse
 from ..core.records import Failure, Plan
-from ..core.reports import ChangeQueue, Outcome, Promote, TimePassed
+from ..core.reports import ChangeQueue, Outcome, Promote
 from ..store.base import Claim, CommitAnswer, Committed, Edited, InboxRow
 from .batch import Batch, parked
 from .ledger import Ledger
@@ -77,7 +77,7 @@ async def take_row(batch: Batch, ledger: Ledger, rows: list[InboxRow], row: Inbo
 
     ``own`` takes what only the agent's own code can carry out, and says whether this is such a command.
     """
-    batch.apply(TimePassed(at=row.at))
+    batch.pass_time(row.at)
     try:
         command = decode_row(row)
         if own is None or not own(command):

@@ -24,7 +24,6 @@ from ..core.commands import (
 )
 from ..core.entries import SubmissionRefused
 from ..core.errors import InvalidMessage, QueueFull, SessionArchived, StaleRequest, UsageError
-from ..core.reports import TimePassed
 from ..core.rules.requests import check_decision
 from ..store.base import AlreadyThere, Committed, Conflict, InboxRow, Loaded, NewSession, NoSession, QueueIsFull, Send, StoredBlob
 from .about import REASON_LIMIT, check_text
@@ -164,7 +163,7 @@ class Door(Scope):
             await ledger.load()
             for row in left:
                 await take_row(batch, ledger, waiting, row)
-            batch.apply(TimePassed(at=batch.now))
+            batch.pass_time(batch.now)
             promote_steers(batch, waiting)
             if isinstance(await commit_by_sender(self._runtime, batch, None, waiting), Committed):
                 return
@@ -188,7 +187,7 @@ class Door(Scope):
         if isinstance(command, ReportResult):
             await ledger.load()
         # What ran out of time before was over when this came.
-        batch.apply(TimePassed(at=now))
+        batch.pass_time(now)
         await take_control(batch, ledger, waiting, command)
         # What became of an effect is a fact, kept even where it comes too late, and so is who decided second; any other leaves no trace.
         if (refusal := batch.refusals.get(command.submission)) is not None:

@@ -137,7 +137,7 @@ class Ledger:
 
     async def take_result(self, batch: Batch, command: ReportResult) -> None:
         """A reported result: the receipt of an operation that is open, or what settles one that ended uncertain."""
-        operation = batch.draft.operation(command.operation)
+        operation = batch.operation(command.operation)
         receipt: OperationEnded | None = None
         key = b""
         if operation is None or operation.status == "ended":
@@ -157,4 +157,4 @@ class Ledger:
         batch.take(command, Report(command=command, parts=parts, receipt=receipt, at=command.at))
         if receipt is not None:
             status = "failed" if command.is_error else "succeeded"
-            batch.effects.append(EffectRow(effect_key=key, seq=receipt.seq, state=status))
+            batch.effects += (EffectRow(effect_key=key, seq=receipt.seq, state=status),)

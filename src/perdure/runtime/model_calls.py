@@ -27,7 +27,7 @@ ENTRY_KINDS = (OperationStarted.kind, OperationEnded.kind)
 PAGE = 500
 
 
-class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
+class ModelCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One attempt of a model call that was sent to a provider, and has ended.
 
     ``seq`` is its receipt's place in the journal, by which the ledger is ordered. ``kind`` says what it was for: ``model`` is a step's

@@ -140,7 +140,7 @@ class Preparation:
 
     async def prepare(self, batch: Batch) -> Next:
         """What comes next; a turn that can't go on is ended here. Raises what `Router.model` raises, and `StoreCorrupt` for lost notes."""
-        checkpoint, turn = batch.checkpoint, batch.draft.turn
+        checkpoint, turn = batch.checkpoint, batch.turn
         await self._recall(batch)
         written = [item for item in turn.compactions if item.status == "ended"]
         if len(written) < len(turn.compactions):
@@ -171,7 +171,7 @@ class Preparation:
 
     async def _recall(self, batch: Batch) -> None:
         """Know what the session remembered when the turn began."""
-        remembered = batch.draft.turn.memory
+        remembered = batch.turn.memory
         if remembered != self._remembered[0]:
             state = await self._ledger.remembered(remembered, batch) if remembered else MemoryState()
             self._remembered = remembered, rendered(state.entries)
@@ -246,7 +246,7 @@ class Preparation:
         """The messages as models would see them with notes that nothing has accepted yet."""
         if written is None:
             return self._context.shown
-        return self._context.behind(await self._notes(batch, written), written.plan.upto, batch.draft.turn.began)
+        return self._context.behind(await self._notes(batch, written), written.plan.upto, batch.turn.began)
 
     def _writers(self, checkpoint: Checkpoint, turn: Turn) -> tuple[str, ...]:
         """The routes that may write notes, the best first: the one whose words the context holds, then the selected one."""
@@ -287,7 +287,7 @@ class Preparation:
 
     async def write(self, batch: Batch, fence: int, upto: int) -> None:
         """Ask for notes on everything before a position."""
-        checkpoint, turn = batch.checkpoint, batch.draft.turn
+        checkpoint, turn = batch.checkpoint, batch.turn
         written = [item for item in turn.compactions if item.status == "ended"]
         shown = await self._shown_behind(batch, written[-1] if written else None)
         stop = bisect_left(shown.places, upto)
@@ -340,7 +340,7 @@ class Preparation:
         assert shown is not None
         # What was asked for the notes holds the whole conversation, and nobody asks it again.
         self.asked = {}
-        checkpoint, turn = batch.checkpoint, batch.draft.turn
+        checkpoint, turn = batch.checkpoint, batch.turn
         now = self._context.shown
         index = bisect_left(now.places, prepared.upto)
         group = checkpoint.owner_group
@@ -357,7 +357,7 @@ class Preparation:
         where = f"the window of {self.route(batch.checkpoint)!r} has room for {sized.room} of {sized.window} tokens"
         if sized.around >= sized.room:
             words = f"the instructions and tools alone have about {sized.around} tokens; {where}"
-        elif batch.draft.turn.squeeze == "wanted":
+        elif batch.turn.squeeze == "wanted":
             words = f"the provider finds the request too long, which has about {sized.tokens} tokens, and nothing more can be summarised"
         else:
             words = f"the request has about {sized.tokens} tokens, of which {sized.around} are instructions and tools; {where}"
@@ -384,7 +384,7 @@ class Preparation:
             tools=tools,
             settings=settings,
             additions=additions,
-            memory=batch.draft.turn.memory,
+            memory=batch.turn.memory,
             output="" if self._output is None else self._output.digest,
             candidate=candidate,
         ).with_digest()
@@ -399,7 +399,7 @@ class Preparation:
             tools=self._tools(checkpoint.tools)[0],
             settings=agent.settings,
             route=route,
-            step=batch.draft.turn.step,
+            step=batch.turn.step,
             session_id=self._session_id,
             before=self._context.before if shown is None else shown.before,
             output=self._spec,
@@ -423,12 +423,12 @@ class Preparation:
             ],
             settings=self._correcting,
             route=record.route,
-            step=batch.draft.turn.step,
+            step=batch.turn.step,
             session_id=self._session_id,
             purpose="repair",
             before=self._context.before,
             output=self._spec,
-            repair=batch.draft.turn.repaired + 1,
+            repair=batch.turn.repaired + 1,
         )
         batch.apply(Prepared(kind="repair", request=record, fence=fence, at=batch.now))
         running = batch.checkpoint.turn.repair if batch.checkpoint.turn is not None else None
@@ -438,7 +438,7 @@ class Preparation:
 
     def asks(self, batch: Batch, request: ModelRequest) -> Asked:
         """The request with what may be done if it fails."""
-        compact = self._agent.compaction is not None and not batch.draft.turn.squeeze
+        compact = self._agent.compaction is not None and not batch.turn.squeeze
         return Asked(request, self._router.after(request.route), compact)
 
 

@@ -79,7 +79,7 @@ class Remembering:
 
     async def informed(self, batch: Batch, report: AttemptEnded) -> AttemptEnded:
         """The report of an extraction's end with what was remembered before."""
-        operation = batch.draft.operation(report.operation)
+        operation = batch.operation(report.operation)
         if operation is None or operation.plan.kind != "memory":
             return report
         limit = STATE_LIMIT
@@ -95,7 +95,7 @@ class Remembering:
         """
         if any(map(learns, batch.entries)):
             return "kept"
-        memory, checkpoint, turn = self._memory, batch.checkpoint, batch.draft.turn
+        memory, checkpoint, turn = self._memory, batch.checkpoint, batch.turn
         running = turn.extraction
         if running is not None and running.status == "ended":
             return "nothing"
@@ -153,7 +153,7 @@ class Remembering:
             messages=[Message(role="user", parts=(Text(f"{memory.instructions}\n\n{told(messages)}"),))],
             settings=memory.settings,
             route=route,
-            step=batch.draft.turn.step,
+            step=batch.turn.step,
             session_id=self._session_id,
             purpose="memory",
         )

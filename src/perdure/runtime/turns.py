@@ -40,7 +40,6 @@ from ..core.reports import (
     ResultsReviewed,
     RouteGiven,
     StopTurn,
-    TimePassed,
 )
 from ..models.router import Router
 from ..store.base import Claim, InboxRow, Loaded, StoredBlob
@@ -176,7 +175,7 @@ class Turns:
                 batch.refuse(row, self.unfit[row.submission_id])
             elif is_control(row) and row.submission_id not in batch.consumed:
                 await self._take_control(batch, row)
-        batch.apply(TimePassed(at=now))
+        batch.pass_time(now)
         if claim is not None:
             self._give_route(batch)
         if self._steps.wanted and not self.stopping:
@@ -439,7 +438,7 @@ class Turns:
 
     async def _finish(self, batch: Batch) -> bool:
         """The turn ends, unless the agent's own code wants more of it. False: it has not said so yet."""
-        turn = batch.draft.turn
+        turn = batch.turn
         if turn.ending:
             return await self._end(batch, turn)
         ends = turn.terms.finish == "answer" or bool(turn.call) or not turn.output
@@ -465,7 +464,7 @@ class Turns:
 
     async def _check_output(self, batch: Batch, fence: int) -> bool:
         """Take an answer that is what it has to be, and have another one corrected. False: nothing can be decided yet."""
-        turn = batch.draft.turn
+        turn = batch.turn
         candidate, repair = turn.candidate, turn.repair
         assert candidate is not None
         if repair is not None and (self.stopping or repair.status == "started" or repair.not_before > batch.now):
@@ -533,7 +532,7 @@ class Turns:
 
     async def _review(self, batch: Batch) -> bool:
         """Tell the model the results of its calls, as the agent's own code leaves them. False: it has not seen them yet."""
-        turn = batch.draft.turn
+        turn = batch.turn
         results = await self._calls.results(batch, self._known.ledger) if self._hooks.has("after_tool") else []
         said: Said | None = NOTHING_SAID
         if results:
@@ -634,7 +633,7 @@ class Turns:
         """Let the agent's own code say that the turn ends here. False: it has not said anything yet."""
         if not self._hooks.has(when):
             return True
-        turn = batch.draft.turn
+        turn = batch.turn
         key = (when, turn.id, turn.step, prepared.upto, len(turn.compactions))
         said = self._hooks.ask(key, partial(self._hooks.compaction, when, batch.checkpoint))
         if said is None:
@@ -651,7 +650,7 @@ class Turns:
 
     async def _use(self, batch: Batch, fence: int, prepared: Next) -> bool:
         """Let models see notes. Where the agent's own code has a say in the request that uses them, only once it has said it."""
-        if batch.draft.turn.compacts or not self._hooks.has("before_model", "model_request"):
+        if batch.turn.compacts or not self._hooks.has("before_model", "model_request"):
             self.preparation.accept(batch, prepared)
             self._work.requests = self.preparation.asked
             return True
@@ -661,7 +660,7 @@ class Turns:
         """Start the step's model call, ``behind`` notes that nothing has accepted yet. False: what it is to say is not known yet."""
         additions: Additions | None = None
         if self._hooks.has("before_model", "model_request"):
-            running = batch.draft.turn.model
+            running = batch.turn.model
             record = await self._record_of(running) if running is not None else None
             now = (batch.checkpoint.context, batch.checkpoint.epoch)
             if behind is None and record is not None and (record.context, record.epoch) == now:
@@ -699,7 +698,7 @@ class Turns:
         return True
 
     def _asked_about_request(self, batch: Batch, behind: Next | None) -> Said | None:
-        turn = batch.draft.turn
+        turn = batch.turn
         key = ("before_model", turn.id, turn.step, batch.checkpoint.context, batch.checkpoint.epoch, len(turn.compactions))
         request = self.preparation.request(batch, behind.shown if behind is not None else None)
         return self._hooks.ask(key, partial(self._hooks.prepare, batch.checkpoint, request))

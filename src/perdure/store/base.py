@@ -67,7 +67,7 @@ URGENT_LIMIT = PENDING_LIMIT + 128
 SessionStatus: TypeAlias = Literal["idle", "queued", "running", "waiting", "stuck", "halted", "archived", "deleted"]
 
 
-class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
+class SessionRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The small head of a session. ``no`` is a local number and never leaves the store's own process family.
 
     ``problem``: it can't be read, and this is why; a list shows such a row with what is left of it.
@@ -95,7 +95,7 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+class Loaded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A session's head, the chain behind its last entry, whether its holder is alive, and the store's time, read in one go.
 
     ``pool`` is its owner's, where the store keeps any.
@@ -108,7 +108,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     pool: Pool | None = None
 
 
-class InboxRow(msgspec.Struct, frozen=True, kw_only=True):
+class InboxRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One submission. ``body`` is ``None`` once it was consumed; the row stays as its receipt for ever.
 
     ``consumed_seq`` is the entry that took it up, ``settled_seq`` the entry that finished what it asked for.
@@ -126,7 +126,7 @@ class InboxRow(msgspec.Struct, frozen=True, kw_only=True):
     settled_seq: int | None = None
 
 
-class EffectRow(msgspec.Struct, frozen=True, kw_only=True):
+class EffectRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An executed or uncertain effect. ``seq`` is its receipt; ``effect_key`` is tool ‖ 0x00 ‖ digest of what its key selects."""
 
     effect_key: bytes
@@ -154,7 +154,7 @@ class UniqueRow(Unique, frozen=True, kw_only=True):
     deleted: bool = False
 
 
-class StoredBlob(msgspec.Struct, frozen=True, kw_only=True):
+class StoredBlob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Content by its SHA-256 (hex), stored once per session tree."""
 
     digest: str
@@ -252,7 +252,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     within: Callable[[Run], Commit] | None = None
 
 
-class Committed(msgspec.Struct, frozen=True):
+class Committed(msgspec.Struct, frozen=True, gc=False):
     """Durable. ``fence`` is the holder's, raised if the commit claimed; ``inbox_head`` tells whether submissions arrived meanwhile."""
 
     version: int

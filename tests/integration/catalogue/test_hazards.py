@@ -36,7 +36,7 @@ async def test_edits_that_name_themselves_as_the_one_before_are_damage_and_no_en
             tail=now.number,
             previous=now.version + 1 + ahead,
         )
-        hand.draft.write(forged, hand.now)
+        hand.write(forged, hand.now)
         answer = await process.store.commit(hand.commit(holder=None, claim=Claim(runner="x"), release=True, status="idle"))
         assert isinstance(answer, Committed)
         for walk in (

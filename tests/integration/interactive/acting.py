@@ -137,7 +137,7 @@ class Hand(Batch):
     """A commit by hand."""
 
     def note(self, text: str) -> None:
-        self.draft.write(NoteAdded(text=text), self.now)
+        self.write(NoteAdded(text=text), self.now)
 
 
 def told(event: Any) -> str:
@@ -273,7 +273,7 @@ class Past:
 
     @property
     def turn(self) -> Turn:
-        return self.batch.draft.turn
+        return self.batch.turn
 
     @property
     def checkpoint(self) -> Checkpoint:

@@ -593,7 +593,7 @@ async def test_verify_finds_a_memory_that_is_none(place: Place) -> None:
         await process.run(talker.agent(), "one", session="s", submission="m1")
         await sound(process)
         batch = await process.batch()
-        batch.draft.write(ExtensionSet(extension=MEMORY, key="state", value={"entries": 7}), batch.now)
+        batch.write(ExtensionSet(extension=MEMORY, key="state", value={"entries": 7}), batch.now)
         await process.store.commit(batch.commit(holder=None))
         found = [str(problem) async for problem in verify(process.store)]
         assert any("memory can't be read" in problem for problem in found)
