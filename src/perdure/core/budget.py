@@ -64,10 +64,12 @@ def most_steps(limits: Limits) -> int:
     return STEPS if limits.steps is None else limits.steps
 
 
-def allowed(limits: Limits, limit: str) -> int | None:
-    """What a limit allows, as `Amounts` count it: ms for seconds."""
-    value: int | None = getattr(limits, limit)
-    return None if value is None else value * 1000 if limit == "seconds" else value
+def allowed(limits: Limits) -> dict[str, int]:
+    """What limits allow of each thing that they limit, as `Amounts` count it: ms for seconds."""
+    found: dict[str, int] = {limit: value for limit in LIMITS if (value := getattr(limits, limit)) is not None}
+    if "seconds" in found:
+        found["seconds"] *= 1000
+    return found
 
 
 def plus(one: Amounts, other: Amounts, sign: int = 1) -> Amounts:
@@ -127,13 +129,10 @@ def reached(checkpoint: Checkpoint, turn: Turn, calls: int | None = None) -> tup
     A model is called only below every limit. Tools run as long as nothing was passed: what is used up exactly may still be finished with.
     """
     for scope, limits, used in _budgets(checkpoint, turn):
-        for limit in LIMITS:
-            most = allowed(limits, limit)
-            if most is None:
-                if limit != "steps" or scope != "turn":
-                    continue
-                # Copying the limits for a default cost more than asking here.
-                most = most_steps(limits)
+        most_of = allowed(limits)
+        if scope == "turn":
+            most_of.setdefault("steps", STEPS)
+        for limit, most in most_of.items():
             value: int = getattr(used, fields(limit))
             if calls is None:
                 over = value >= most and limit != "tool_calls"
@@ -153,9 +152,8 @@ def allowance(checkpoint: Checkpoint, turn: Turn) -> Limits | None:
     """What an agent may use that the turn calls now; 0 of what is used up. None: nothing bounds it."""
     rest: dict[str, int] = {}
     for _, limits, used in _budgets(checkpoint, turn):
-        for limit in HANDED_DOWN:
-            most = allowed(limits, limit)
-            if most is not None:
+        for limit, most in allowed(limits).items():
+            if limit in HANDED_DOWN:
                 left_of_it = max(0, most - getattr(used, fields(limit)))
                 rest[limit] = min(left_of_it, rest.get(limit, left_of_it))
     return Limits(**rest) if rest else None  # type: ignore[arg-type]
@@ -210,12 +208,7 @@ def elapsed(checkpoint: Checkpoint, entry: Entry) -> int:
 
 def left(pool: Pool) -> dict[str, int]:
     """What a pool has left of each thing that it limits; less than 0 where calls took more than was known before."""
-    found: dict[str, int] = {}
-    for limit in LIMITS:
-        most = allowed(pool.limits, limit)
-        if most is not None:
-            found[limit] = most - getattr(pool.drawn, fields(limit))
-    return found
+    return {limit: most - getattr(pool.drawn, fields(limit)) for limit, most in allowed(pool.limits).items()}
 
 
 def drawn_and_spent(turn: Turn, allowance: Allowance) -> tuple[Amounts, Amounts]:
@@ -266,7 +259,9 @@ def shortage(turn: Turn, pool: Pool, calls: int | None = None) -> tuple[Amounts,
 def bounds_cost(turn: Turn) -> bool:
     """Whether anybody wants to know what the turn costs."""
     drawn = turn.allowance is not None and turn.allowance.drawn.cost > 0
-    return drawn or any(limits is not None and limits.cost is not None for limits in (turn.limits, turn.run, turn.session))
+    if drawn or turn.limits.cost is not None:
+        return True
+    return (turn.run is not None and turn.run.cost is not None) or (turn.session is not None and turn.session.cost is not None)
 
 
 def is_clocked(turn: Turn) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from typing import Any, TypeGuard, get_args
 
 import msgspec
@@ -18,23 +19,18 @@ MAX_INTEGER = 2**53
 MAX_DEPTH = 128
 """How deep values may be nested, so that whoever reads them back can."""
 
-_encoder = msgspec.json.Encoder(order="sorted")
 _unsorted = msgspec.json.Encoder()
 
+encode: Callable[[Any], bytes] = msgspec.json.Encoder(order="sorted").encode
+"""The canonical bytes of a record whose free-form values have passed `check`."""
 
-def encode(value: Any) -> bytes:
-    """The canonical bytes of a record whose free-form values have passed `check`."""
-    return _encoder.encode(value)
+decode: Callable[[bytes], Any] = msgspec.json.Decoder().decode
+"""Plain values from canonical bytes."""
 
 
 def length(value: Any) -> int:
     """How many bytes `encode` makes of a record: the order of its fields makes no difference."""
     return len(_unsorted.encode(value))
-
-
-def decode(data: bytes) -> Any:
-    """Plain values from canonical bytes."""
-    return msgspec.json.decode(data)
 
 
 def as_text(value: Any) -> str:

@@ -257,8 +257,10 @@ class Turn(_State, frozen=True, kw_only=True):
     @property
     def extraction(self) -> Operation | None:
         """The running step's search for something to remember, ended or not."""
-        found = [item for item in self.operations if item.plan.kind == "memory"]
-        return found[-1] if found else None
+        for item in reversed(self.operations):
+            if item.plan.kind == "memory":
+                return item
+        return None
 
     @property
     def tools(self) -> tuple[Operation, ...]:

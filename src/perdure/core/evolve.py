@@ -205,10 +205,13 @@ def _message(checkpoint: Checkpoint, entry: MessageAdded) -> Checkpoint:
             turn = replace(turn, output=entry.seq)
         else:
             turn = replace(turn, output=entry.seq, completing=True, operations=(), step=turn.step + 1, ordinal=0, squeeze="")
+    revision = chained(checkpoint.revision, entry.digest)
+    # Until they differ for the first time, what models see is what people see.
+    same = seen == entry.digest and checkpoint.context == checkpoint.revision
     return replace(
         checkpoint,
-        revision=chained(checkpoint.revision, entry.digest),
-        context=chained(checkpoint.context, seen),
+        revision=revision,
+        context=revision if same else chained(checkpoint.context, seen),
         turn=turn,
         reports=reports,
         # The first message that began a turn names the session; one that was rejected leaves nothing.
@@ -274,26 +277,30 @@ def _ended(checkpoint: Checkpoint, entry: OperationEnded) -> Checkpoint:
     if turn is None or operation is None:
         return checkpoint
     if operation.plan.kind in MODEL_KINDS:
+        now: dict[str, Any] = {}
+        changed: dict[str, Any] = {}
         if entry.attempt and not entry.unsent:
-            turn = replace(turn, usage=turn.usage.plus(entry.usage, entry.cost))
-            checkpoint = replace(checkpoint, usage=checkpoint.usage.plus(entry.usage, entry.cost))
+            now["usage"] = checkpoint.usage.plus(entry.usage, entry.cost)
+            changed["usage"] = turn.usage.plus(entry.usage, entry.cost)
         if operation.plan.kind == "compaction":
             if entry.final and entry.status != "succeeded":
                 left = tuple(item for item in turn.operations if item.id != operation.id)
-                return replace(checkpoint, turn=replace(turn, operations=left, writer=entry.fallback or turn.writer))
+                changed |= {"operations": left, "writer": entry.fallback or turn.writer}
+                return replace(checkpoint, turn=replace(turn, **changed), **now)
         elif operation.plan.kind == "memory":
             pass
         elif entry.status == "succeeded":
             calls = calls_in(entry.parts) if operation.plan.kind == "model" else ()
-            turn = replace(turn, unplanned=calls, answer=entry.seq, refused=bool(calls) and entry.finish == "refusal")
-            private = checkpoint.private or any(is_private(part) for part in entry.parts)
+            changed |= {"unplanned": calls, "answer": entry.seq, "refused": bool(calls) and entry.finish == "refusal"}
+            private = checkpoint.private or any(map(is_private, entry.parts))
             used = (entry.usage.input_tokens if entry.usage is not None else None) or 0
-            checkpoint = replace(checkpoint, owner=operation.plan.name, owner_group=entry.group, private=private, input_tokens=used)
+            now |= {"owner": operation.plan.name, "owner_group": entry.group, "private": private, "input_tokens": used}
         elif entry.fallback:
-            turn = replace(turn, fallback=entry.fallback)
+            changed["fallback"] = entry.fallback
         elif entry.compact:
-            turn = replace(turn, squeeze="wanted")
-        checkpoint = replace(checkpoint, turn=turn)
+            changed["squeeze"] = "wanted"
+        turn = replace(turn, **changed)
+        checkpoint = replace(checkpoint, turn=turn, **now)
     if entry.spent is not None:
         others = (turn.others or Totals()).and_of(entry.spent)
         turn = replace(turn, usage=turn.usage.and_of(entry.spent), others=others)

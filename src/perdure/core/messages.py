@@ -192,7 +192,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
         """The calls that an assistant message asks for."""
-        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+        return tuple([part for part in self.parts if isinstance(part, ToolCall)])
 
 
 def text_of(parts: Iterable[Part]) -> str:
@@ -308,7 +308,7 @@ def said_digest(role: Role, parts: Iterable[Part]) -> str:
 
 def visible(parts: Iterable[Part]) -> tuple[Part, ...]:
     """The parts that count for a message's identity: all but private ones."""
-    return tuple(part for part in parts if not is_private(part))
+    return tuple([part for part in parts if not is_private(part)])
 
 
 def is_private(part: Part) -> bool:

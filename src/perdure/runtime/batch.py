@@ -90,7 +90,8 @@ def receipt_row(command: Command, *, arrival: int, at: int, seq: int) -> InboxRo
 class Batch(Draft):
     """Decisions of one commit, from the checkpoint ``before``. Nothing here waits, and nothing is durable before the store says so.
 
-    ``suspects`` are the kinds and names of the effects in which the last holder died: only one of those that ends well is progress.
+    ``asks_model``: a model call begins with it. ``suspects`` are the kinds and names of the effects in which the last holder died: only
+    one of those that ends well is progress.
     """
 
     def __init__(self, head: Loaded, checkpoint: Checkpoint, *, now: int) -> None:
@@ -107,6 +108,7 @@ class Batch(Draft):
         self.decided: tuple[tuple[str, UniqueState | None, int], ...] = ()
         self.redacted: tuple[int, ...] = ()
         self.erased: tuple[str, ...] = ()
+        self.asks_model = False
         self.pool = head.pool
         self.suspects: frozenset[tuple[str, str]] = frozenset()
         self._ended: tuple[Draw, ...] = ()
@@ -115,7 +117,7 @@ class Batch(Draft):
     @property
     def kinds(self) -> set[type]:
         """The types of what was decided so far, and their bases."""
-        return set().union(*(_bases(type(entry)) for entry in self.entries))
+        return set().union(*map(_bases, map(type, self.entries)))
 
     def apply(self, command: Any) -> tuple[Entry, ...]:
         """Decide a command. Raises a `Refused`, and changes nothing, where the state says no."""
@@ -129,6 +131,7 @@ class Batch(Draft):
                     plan = entry.plan or _plan(turn, entry.operation, written)
                     if plan is not None and plan.unique and entry.attempt == 1:
                         self.taken += ((plan.unique, entry.operation),)
+                    self.asks_model |= entry.request is not None
                 case OperationEnded(final=True) | EffectSettled():
                     self._note_end(turn, entry, written)
                 case TurnEnded():

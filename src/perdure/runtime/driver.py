@@ -20,7 +20,6 @@ from ..core.commands import Interrupt, PostMessage
 from ..core.entries import (
     DefinitionChange,
     ExtensionSet,
-    OperationStarted,
     RequestOpened,
     SessionChanged,
     SubmissionRefused,
@@ -474,7 +473,9 @@ class Driver:
             self._suspects = _in_flight(batch.before) if batch.head.row.holder is not None else frozenset()
         batch.suspects = self._suspects
         ended = TurnEnded in kinds or TurnEnding in kinds
-        named = self._known.seen_head if not flooded and (release or ended or self._asks_a_model(batch, kinds)) else None
+        # A steer that was durable before is in the request of a model call; once only, for a flood delays none.
+        asks = batch.asks_model and not self._moved
+        named = self._known.seen_head if not flooded and (release or ended or asks) else None
         changed = claim is not None or release or ended or TurnStarted in kinds or SessionChanged in kinds
         pending = [row for row in self._known.rows if row.submission_id not in batch.consumed]
         status, wake_at = parked(batch.checkpoint, pending, batch.now) if release else ("running", None)
@@ -523,12 +524,6 @@ class Driver:
                 raise self._fenced("taken over")
             case _:
                 raise AssertionError(f"a driver's commit can't be answered with {answer}")
-
-    def _asks_a_model(self, batch: Batch, kinds: set[type]) -> bool:
-        """Whether it names the inbox, so that a steer that was durable before is in the request; once only, for a flood delays no call."""
-        if OperationStarted not in kinds or self._moved:
-            return False
-        return any(isinstance(entry, OperationStarted) and entry.request is not None for entry in batch.entries)
 
     async def _put(self, commit: Commit) -> CommitAnswer:
         """Have the store take a commit. The notice of it, which may come first, is none of somebody else's."""

@@ -191,7 +191,7 @@ class Hooks:
 
     def has(self, *hooks: str) -> bool:
         """Whether the agent's middleware has one of these hooks."""
-        return any(hook in self._with for hook in hooks)
+        return not self._with.keys().isdisjoint(hooks)
 
     @property
     def running(self) -> bool:

@@ -180,7 +180,6 @@ class Turns:
             self._give_route(batch)
         if self._steps.wanted and not self.stopping:
             self._steps.propose(batch, fence)
-        await self._known.sync(batch)
         await self._plan_calls(batch, fence)
         await self._go_on(batch, fence)
         return batch, claim
@@ -718,12 +717,13 @@ class Turns:
 
     def keep(self, batch: Batch, *contents: StoredBlob) -> None:
         """Content that entries refer to, stored once."""
-        batch.keep(content for content in contents if content.digest not in self.stored)
+        batch.keep([content for content in contents if content.digest not in self.stored])
 
     async def _plan_calls(self, batch: Batch, fence: int) -> None:
         turn = batch.checkpoint.turn
         if turn is None or not turn.unplanned or self.stopping:
             return
+        await self._known.sync(batch)
         judged: dict[str, Any] = {}
         if self._agent.policy.is_callable or self._hooks.has("before_tool", "permission"):
             said = self._hooks.ask(

@@ -112,8 +112,8 @@ def changed(pool: Pool | None, limits: Limits, *, fresh: str, add: bool) -> Pool
 
 
 def _fits(pool: Pool, delta: Amounts) -> bool:
-    def short(limit: str) -> bool:
-        most, more = allowed(pool.limits, limit), getattr(delta, fields(limit))
-        return most is not None and more > 0 and getattr(pool.drawn, fields(limit)) + more > most
-
-    return not any(map(short, LIMITS))
+    for limit, most in allowed(pool.limits).items():
+        more = getattr(delta, fields(limit))
+        if more > 0 and getattr(pool.drawn, fields(limit)) + more > most:
+            return False
+    return True

@@ -182,7 +182,7 @@ class _Look:
 
     def _inside(self, value: Any, where: str) -> Iterator[tuple[str | int, Any]]:
         match value:
-            case Mapping():
+            case dict() | Mapping():
                 names: set[str] = set()
                 for key, item in value.items():
                     name = _name_of(key)

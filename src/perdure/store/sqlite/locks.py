@@ -21,19 +21,19 @@ from pathlib import Path
 __all__ = ["LifeLocks", "Turnstile"]
 
 
-def _open(path: Path) -> int:
+def _open(path: Path | str) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
         return os.open(path, flags, 0o600)
     except FileNotFoundError:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        Path(path).parent.mkdir(mode=0o700, exist_ok=True)
         return os.open(path, flags, 0o600)
 
 
-def _is(descriptor: int, path: Path) -> bool:
+def _is(descriptor: int, path: Path | str) -> bool:
     """Whether what is open is what others find under that name."""
     try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
         return False
 
@@ -47,7 +47,8 @@ class Turnstile:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._path = directory / "write"
+        # A text, since it is looked at with every write.
+        self._path = str(directory / "write")
         self._turn, self._write = self._open()
 
     def _open(self) -> tuple[int, int]:

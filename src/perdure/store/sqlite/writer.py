@@ -155,7 +155,7 @@ class Writer:
             pass
         if jobs:
             self._write(jobs)
-        if self._following:
+        elif self._following:
             self._look()
         return running
 
@@ -225,6 +225,9 @@ class Writer:
         try:
             tx.run("begin")
             self._database.check_format(tx.connection)
+            if self._following:
+                # In here it costs no transaction of its own.
+                self._look()
         except (apsw.Error, FormatUnknown) as error:
             self._abandon()
             for job in jobs:
