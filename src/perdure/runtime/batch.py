@@ -189,7 +189,8 @@ class Batch(Draft):
 
     def keep(self, blobs: Iterable[StoredBlob]) -> None:
         """Take content that entries refer to."""
-        self.blobs.update({blob.digest: blob for blob in blobs})
+        for blob in blobs:
+            self.blobs[blob.digest] = blob
 
     def _gets_on(self, entry: Entry) -> bool:
         """Whether an entry shows that the session doesn't kill whoever works on it."""

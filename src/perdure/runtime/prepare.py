@@ -103,9 +103,7 @@ class Preparation:
     ``asked`` are the requests that were prepared, by operation. ``keep`` takes content that entries refer to.
     """
 
-    def __init__(
-        self, agent: Agent, router: Router, context: Context, ledger: Ledger, session_id: str, keep: Callable[[Batch, StoredBlob], None]
-    ) -> None:
+    def __init__(self, agent: Agent, router: Router, context: Context, ledger: Ledger, session_id: str, keep: Callable[..., None]) -> None:
         self.asked: dict[str, Asked] = {}
         self._agent = agent
         self._router = router
@@ -153,7 +151,7 @@ class Preparation:
         if written:
             wanted = turn.compacts or sized.tokens >= sized.comfortable
         elif not wanted:
-            wanted = self._outgrown(checkpoint, sized)
+            wanted = self._outgrown(checkpoint, route, sized)
         # Notes can't help where the instructions alone have no room, and nobody writes any where nobody is to.
         helps = turn.compacts or (self._agent.compaction is not None and (sized.around < sized.room or not sized.declared))
         upto = self._cut(checkpoint, turn, shown, sized) if wanted and helps else None
@@ -176,12 +174,12 @@ class Preparation:
             state = await self._ledger.remembered(remembered, batch) if remembered else MemoryState()
             self._remembered = remembered, rendered(state.entries)
 
-    def _outgrown(self, checkpoint: Checkpoint, sized: _Sized) -> bool:
-        """Whether the request is to be made shorter before it is sent."""
+    def _outgrown(self, checkpoint: Checkpoint, route: str, sized: _Sized) -> bool:
+        """Whether the route's request is to be made shorter before it is sent."""
         if self._agent.compaction is None:
             # Nobody is to write notes; a window that was declared is still one.
             return sized.declared and sized.tokens > sized.window
-        if self._owns(checkpoint, self.route(checkpoint)):
+        if self._owns(checkpoint, route):
             limit = max(1, min(self._compaction.threshold, sized.comfortable))
             return max(sized.tokens, checkpoint.input_tokens) >= limit
         return sized.tokens >= sized.room
@@ -294,8 +292,7 @@ class Preparation:
         writer = next(
             (name for name in self._writers(checkpoint, turn) if self._holds(checkpoint, name, shown, stop)), self.route(checkpoint)
         )
-        for blob in self._told:
-            self._keep(batch, blob)
+        self._keep(batch, *self._told)
         instructions, tools, settings, guidance = (blob.digest for blob in self._told)
         record = RequestRecord(
             route=writer,
@@ -372,17 +369,15 @@ class Preparation:
 
     def _record(self, batch: Batch, shown: tuple[StoredBlob, ...], *, additions: str = "", candidate: int = 0) -> RequestRecord:
         checkpoint = batch.checkpoint
-        for blob in (*shown, self._output):
-            if blob is not None:
-                self._keep(batch, blob)
-        instructions, tools, settings = (blob.digest for blob in shown)
+        instructions, tools, settings = shown
+        self._keep(batch, *shown if self._output is None else (*shown, self._output))
         return RequestRecord(
             route=self.route(checkpoint),
             context=checkpoint.context,
             epoch=checkpoint.epoch,
-            instructions=instructions,
-            tools=tools,
-            settings=settings,
+            instructions=instructions.digest,
+            tools=tools.digest,
+            settings=settings.digest,
             additions=additions,
             memory=batch.turn.memory,
             output="" if self._output is None else self._output.digest,
