@@ -18,9 +18,13 @@ import perdure
 from perdure import (
     Agent,
     AlreadyDone,
+    ApprovalCall,
+    HookContext,
     Identity,
     InvalidTool,
+    Middleware,
     Reply,
+    Rewrite,
     Runtime,
     ScriptedModel,
     ToolCall,
@@ -103,6 +107,27 @@ async def test_a_second_session_is_told_what_the_first_one_did(runtime: Runtime)
     assert first == AlreadyDone(session="s", operation="t2.0.1", state="succeeded", result="refunded A-1")
     assert second == "refunded A-2"
     assert [(row.operation, row.state) for row in await held(runtime, "s")] == [("t2.0.1", "succeeded")]
+    assert await problems(runtime) == []
+
+
+class Cheaper(Middleware):
+    """Has every call refund less."""
+
+    name = "cheaper"
+
+    def before_tool(self, ctx: HookContext, call: ApprovalCall) -> Rewrite:
+        return Rewrite(arguments={**call.arguments, "cents": 1})
+
+
+async def test_a_call_that_a_hook_rewrote_takes_what_it_does_as_any_other(runtime: Runtime) -> None:
+    till = Till()
+
+    for session in ("s", "t"):
+        await runtime.run(till.agent("A-1", middleware=[Cheaper()]), "Please.", session=session)
+
+    assert till.done == ["s:A-1"]
+    assert [(row.operation, row.state) for row in await held(runtime, "s")] == [("t2.0.1", "succeeded")]
+    assert await responses(runtime, "t") == [AlreadyDone(session="s", operation="t2.0.1", state="succeeded", result="refunded A-1")]
     assert await problems(runtime) == []
 
 
