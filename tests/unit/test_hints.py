@@ -42,6 +42,7 @@ PROGRAM_ONLY = {
     "reply_to= says to which, by its seq",
     "send it without turn= for the next one",
     "use it inside `async with runtime.session(…)`",
+    "use it inside `async with runtime.session(…)`; sessions.send(…) only puts a message into the inbox",
     "runtime.sessions are everybody's",
     "use runtime.sessions.consumer(…)",
     "runtime.sessions.sweep()",

@@ -10,8 +10,8 @@ from ..agent import Agent
 from ..core.errors import UsageError
 from ..core.records import ALL_TOOLS, Identity, ToolPolicy
 from ..runtime.infos import SessionInfo
+from .agents import all_agents
 from .decide import json_object
-from .declared import all_agents, check_policy
 from .exits import OK
 from .opening import opened
 from .screen import Screen
@@ -96,8 +96,9 @@ def restrict(arguments: argparse.Namespace) -> int:
 async def _restrict(arguments: argparse.Namespace, tools: ToolPolicy, agents: list[Agent]) -> int:
     async with opened(arguments) as runtime:
         before = (await runtime.sessions.info(arguments.session)).tools or ALL_TOOLS
-        await check_policy(runtime, arguments.session, tools, agents)
-        sent = await runtime.sessions.restrict(arguments.session, tools, submission=arguments.submission, actor=arguments.actor)
+        sent = await runtime.sessions.restrict(
+            arguments.session, tools, agents=agents, submission=arguments.submission, actor=arguments.actor
+        )
         said = "restricted; models are told with their next request" if tools != ALL_TOOLS else "it may use every tool of its agent"
         await confirm(runtime, arguments, sent, said, tools=plain(tools), replaced=plain(before))
     if not arguments.json:

@@ -8,20 +8,20 @@ import inspect
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
 from ..agent import Agent
-from ..core.errors import UnknownAgent, UsageError
+from ..core.errors import SessionNotFound, UsageError
 from ..runtime.infos import SessionInfo
 from ..runtime.runtime import Runtime
 from ..tools.tool import Tool
 from .output import keep_results
 
-__all__ = ["ad_hoc", "belongs", "check_owner", "is_module", "load", "load_all"]
+__all__ = ["ad_hoc", "all_agents", "is_module", "load", "load_all", "owned_info"]
 
 PATIENCE = 60.0
 """How long a module may take to be imported (seconds): large libraries take many, a program that was meant to be run takes for ever."""
@@ -113,26 +113,23 @@ def ad_hoc(model: str) -> Agent:
     return Agent("assistant", model=model)
 
 
-def belongs(info: SessionInfo, agents: list[Agent]) -> Agent:
-    """The agent to go on with, in a session that belongs to it or was handed over by it; one that nobody began takes the first.
+def all_agents(named: Iterable[str]) -> list[Agent]:
+    """The agents of ``--agents``. Raises `UsageError`."""
+    return list(dict.fromkeys(agent for name in named for agent in load_all(name)))
 
-    Raises `UnknownAgent` if it is none of these.
+
+async def owned_info(runtime: Runtime, session_id: str, owner: str) -> SessionInfo | None:
+    """What the catalogue knows of a session; None if it is still to be made.
+
+    Raises `SessionNotFound` where somebody else's session is to be gone on with, or one that was deleted.
     """
-    own = sorted(agents, key=lambda item: item.name != info.agent)
-    agent = next((item for item in own if item.takes(info.agent)), None)
-    if agent is None:
-        known = ", ".join(item.name for item in agents)
-        raise UnknownAgent(
-            f"the session {info.session_id!r} belongs to the agent {info.agent!r}, not to {known!r}",
-            hint="name that agent, or another session",
-        )
-    return agent
-
-
-async def check_owner(runtime: Runtime, session_id: str, owner: str) -> None:
-    """Raises `SessionNotFound` where somebody else's session is to be gone on with."""
-    if owner:
-        await runtime.sessions.owned_by(owner).number(session_id)
+    sessions = runtime.sessions.owned_by(owner) if owner else runtime.sessions
+    try:
+        return await sessions.info(session_id)
+    except SessionNotFound:
+        if await runtime.store.load(session_id) is not None or await runtime.store.buried(session_id):
+            raise
+        return None
 
 
 @contextmanager

@@ -137,11 +137,11 @@ async def _reply(screen: Screen, keyboard: Lines) -> Decided | None:
 
 
 async def _approval(screen: Screen, keyboard: Lines, request: Request, word: str, misfit: Misfit) -> Decided | None:
-    if word in ("a", "approve", "y", "yes"):
+    if word in ("a", "approve"):
         return Decided("approve", {})
-    if word in ("g", "grant", "always"):
+    if word in ("g", "grant"):
         return Decided("grant", {})
-    if word in ("d", "deny", "n", "no"):
+    if word in ("d", "deny"):
         return Decided("deny", {"reason": await _words(keyboard, "reason (the model reads it; may be empty)")})
     if word in ("e", "edit"):
         now = json.dumps(request.arguments, ensure_ascii=False)
@@ -164,7 +164,7 @@ async def _uncertain(screen: Screen, keyboard: Lines, word: str) -> Decided | No
         return Decided("settle", {"result": await _words(keyboard, "how it failed"), "is_error": True})
     if word in ("r", "retry"):
         return Decided("retry", {})
-    if word in ("l", "leave", "d", "deny"):
+    if word in ("l", "leave"):
         return Decided("deny", {})
     return _abort(screen, word)
 

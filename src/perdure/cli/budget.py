@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from difflib import get_close_matches
 from typing import Any
 
 from ..core.budget import LIMITS
@@ -19,14 +20,25 @@ __all__ = ["run"]
 
 PAGE = 100
 
+ACTIONS = ("show", "set", "add", "remove")
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Show or change pools."""
+    if arguments.action not in ACTIONS:
+        raise UsageError(f"budget can't {arguments.action!r:.60}", hint=_meant(arguments))
     if arguments.action != "show" and arguments.owner is None:
         raise UsageError(f"budget {arguments.action} needs an owner", hint=f"perdure budget {arguments.action} OWNER …")
     if arguments.action in ("show", "remove") and arguments.limits:
         raise UsageError(f"budget {arguments.action} takes no limits", hint="perdure budget set OWNER NAME=VALUE …")
     return asyncio.run(_run(arguments))
+
+
+def _meant(arguments: argparse.Namespace) -> str:
+    """What somebody may have meant who begins with another word: most of all an owner."""
+    slip = get_close_matches(arguments.action, ACTIONS, 1)
+    words = [slip[0], *([] if arguments.owner is None else [arguments.owner])] if slip else ["show", arguments.action]
+    return f"did you mean `{command(arguments.db, 'budget', *words)}`? It can {', '.join(ACTIONS)}"
 
 
 async def _run(arguments: argparse.Namespace) -> int:
@@ -58,7 +70,8 @@ async def _run(arguments: argparse.Namespace) -> int:
         screen.json([_data(pool) for pool in found])
     elif not found:
         how = command(arguments.db, "budget", "set", arguments.owner or "OWNER", "cost=50")
-        screen.note((f"no pools; `{how}` makes one", "dim"))
+        whose = f"{arguments.owner} has no pool" if arguments.owner is not None else "nobody has a pool"
+        screen.note((f"{whose}; `{how}` makes one", "dim"))
     else:
         rows: list[tuple[Piece, ...]] = [
             (

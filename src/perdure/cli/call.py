@@ -11,10 +11,10 @@ from typing import Any
 from ..agent import Agent
 from ..core.entries import TurnEnded
 from ..runtime.calling import ToolOutcome
+from ..runtime.declared import belongs, check_call
 from ..runtime.runtime import Runtime
-from .agents import belongs, load
+from .agents import load
 from .decide import json_object
-from .declared import check_call
 from .exits import FAILED, INTERRUPTED, OK
 from .follow import Follower, Left, Parked, say_left, say_parked
 from .hints import command
@@ -41,7 +41,7 @@ async def _call(arguments: argparse.Namespace, agent: Agent, given: dict[str, An
     try:
         async with opened(arguments) as runtime:
             info = await runtime.sessions.info(session_id)
-            belongs(info, [agent])
+            belongs(info.session_id, info.agent, [agent])
             follower = Follower(
                 runtime, session_id, screen, db=arguments.db, agent=agent, named=arguments.agent, wait=not arguments.no_wait
             )

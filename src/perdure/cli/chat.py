@@ -14,11 +14,12 @@ from ..agent import Agent
 from ..core.entries import MessageAdded, QueueChanged, TurnEnded, TurnStarted
 from ..core.errors import InvalidMessage, PerdureError, Refused, SessionNotFound, UsageError
 from ..core.media import Media
+from ..runtime.declared import belongs
 from ..runtime.feed import Event
 from ..runtime.runtime import Runtime
 from ..runtime.session import Session
 from ..runtime.stopping import Stopped
-from .agents import ad_hoc, belongs, check_owner, load
+from .agents import ad_hoc, load, owned_info
 from .ask import Lines
 from .earlier import show_earlier
 from .exits import OK
@@ -31,7 +32,7 @@ from .output import results
 from .screen import Screen
 from .workspace import with_workspace
 
-__all__ = ["Talk", "chat", "check_agent"]
+__all__ = ["Talk", "chat"]
 
 T = TypeVar("T")
 
@@ -57,8 +58,9 @@ async def _chat(arguments: argparse.Namespace, agent: Agent) -> int:
             try:
                 while session_id is not None:
                     arguments.session = session_id
-                    await check_owner(runtime, session_id, arguments.owner)
-                    await check_agent(runtime, session_id, agent)
+                    info = await owned_info(runtime, session_id, arguments.owner)
+                    if info is not None:
+                        belongs(info.session_id, info.agent, [agent])
                     session_id = await begin(runtime, session_id, agent, arguments).run()
                     talked = await runtime.store.load(arguments.session) is not None
             except Left as left:
@@ -76,17 +78,6 @@ def _on_a_terminal(stack: AsyncExitStack) -> Callable[..., Talk]:
     from .typed import TypedTalk
 
     return partial(TypedTalk, terminal=stack.enter_context(Terminal.opened(results())))
-
-
-async def check_agent(runtime: Runtime, session_id: str, agent: Agent, *, must_exist: bool = False) -> None:
-    """Raises `UnknownAgent` where the session is another agent's: its calls and its turn are not for this one."""
-    try:
-        info = await runtime.sessions.info(session_id)
-    except SessionNotFound as error:
-        if must_exist or type(error) is not SessionNotFound or "deleted" in error.message:
-            raise
-        return
-    belongs(info, [agent])
 
 
 class Talk:

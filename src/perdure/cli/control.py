@@ -8,8 +8,8 @@ from typing import Any
 
 from ..agent import Agent
 from ..core.errors import SubmissionRejected
+from .agents import all_agents
 from .decide import json_object
-from .declared import all_agents, check_command
 from .exits import FAILED, OK, report
 from .opening import opened
 from .sending import confirm
@@ -74,9 +74,14 @@ def command(arguments: argparse.Namespace) -> int:
 
 async def _command(arguments: argparse.Namespace, given: dict[str, Any] | None, agents: list[Agent]) -> int:
     async with opened(arguments) as runtime:
-        await check_command(runtime, arguments.session, arguments.extension, arguments.name, agents)
         sent = await runtime.sessions.command(
-            arguments.session, arguments.extension, arguments.name, given, submission=arguments.submission, actor=arguments.actor
+            arguments.session,
+            arguments.extension,
+            arguments.name,
+            given,
+            agents=agents,
+            submission=arguments.submission,
+            actor=arguments.actor,
         )
         await confirm(runtime, arguments, sent, f"noted for its agent: {arguments.extension} {arguments.name}", in_inbox=True)
     return OK

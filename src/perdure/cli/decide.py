@@ -19,21 +19,22 @@ from .sending import confirm
 __all__ = ["answer", "approve", "deny", "json_argument"]
 
 
-def json_argument(text: str | None, option: str) -> Any:
+def json_argument(text: str | None, option: str, hint: str = "text needs its quotes: '\"done\"'") -> Any:
     """A value given as JSON. Raises `UsageError`."""
     if text is None:
         return None
     try:
         return json.loads(text)
     except ValueError as error:
-        raise UsageError(f"{option} is no JSON: {error}", hint="text needs its quotes: '\"done\"'") from error
+        raise UsageError(f"{option} is no JSON: {error}", hint=hint) from error
 
 
 def json_object(text: str | None, option: str, example: str) -> dict[str, Any] | None:
     """An object given as JSON. Raises `UsageError`."""
-    given = json_argument(text, option)
+    hint = f"all of it, by name: '{example}'"
+    given = json_argument(text, option, hint)
     if text is not None and not isinstance(given, dict):
-        raise UsageError(f"{option} is no JSON object", hint=f"all of it, by name: '{example}'")
+        raise UsageError(f"{option} is no JSON object", hint=hint)
     return given  # type: ignore[no-any-return]
 
 

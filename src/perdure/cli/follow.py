@@ -110,6 +110,7 @@ class Follower:
         self.interrupted = False
         self.stopped = False
         self.idle_interrupt: Callable[[], None] | None = None
+        self.behind: Callable[[], str] = str
         self.refused: Callable[[PerdureError], None] = _raise
         self._open: dict[str, RequestOpened] = {}
         self._unknown: dict[str, str] = {}
@@ -150,6 +151,8 @@ class Follower:
         self.interrupted = True
         self.progress.pause()
         self.screen.note(("\ninterrupting the turn; Ctrl-C again leaves at once, as a crash would", "yellow"))
+        if behind := self.behind():
+            self.screen.note((behind, "yellow"))
         task = asyncio.ensure_future(self._interrupt(self.turn))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)

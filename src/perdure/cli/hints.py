@@ -63,6 +63,7 @@ SPOKEN: dict[str, tuple[str, ...] | str] = {
     "pass ctx.callback_token as the tool got it": "as the tool got it in ctx.callback_token; every store has its own",
     "send perdure.Uri(uri=…) where the provider may fetch it": "fetch it first, and attach the file",
     "send a Uri": "attach a smaller file",
+    "agents=[…]": "--agents MODULE",
     'result="…"': "--result '\"…\"'",
 }
 """What advice for a program is called here: words, or a command of the session that it is about."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,9 +15,11 @@ from typing import Any
 from ..core.errors import UsageError
 from ..core.records import Identity
 from ..runtime.infos import SessionInfo
+from ..runtime.portable import take_in, verified_file
+from ..runtime.runtime import open as open_runtime
 from .about import labels_of
 from .exits import OK
-from .opening import opened
+from .opening import opened, store_file
 from .person import me
 from .screen import Screen
 from .sending import goes_on
@@ -74,7 +77,11 @@ async def _delete(arguments: argparse.Namespace) -> int:
         if not arguments.yes:
             if not sys.stdin.isatty():
                 raise UsageError(f"{info.session_id!r} would be destroyed for good", hint="--yes says that it is meant")
-            print(f"Destroy {info.session_id!r} ({info.status}, {info.version} entries) for good? Type its id: ", end="", file=sys.stderr)
+            print(
+                f"Destroy {info.session_id!r} ({info.status}, {counted(info.version, 'entry', 'entries')}) for good? Type its id: ",
+                end="",
+                file=sys.stderr,
+            )
             sys.stderr.flush()
             if sys.stdin.readline().rstrip("\n") != info.session_id:
                 raise UsageError("nothing was deleted")
@@ -99,6 +106,8 @@ def usable(name: str | None) -> Iterator[None]:
 
 def export(arguments: argparse.Namespace) -> int:
     """Write a session into a file."""
+    if arguments.output is not None and os.path.lexists(arguments.output):
+        raise UsageError(f"{arguments.output!r} exists already", hint="nothing is overwritten; name a new file")
     return asyncio.run(_export(arguments))
 
 
@@ -130,15 +139,26 @@ def import_(arguments: argparse.Namespace) -> int:
 async def _import(arguments: argparse.Namespace) -> int:
     screen = Screen(as_json=arguments.json)
     source = sys.stdin.buffer if arguments.file == "-" else arguments.file
-    async with opened(arguments, create=True) as runtime:
-        with usable(arguments.file):
-            told = await runtime.sessions.import_from(source, session_id=arguments.session)
+    with usable(arguments.file):
+        if _there(arguments):
+            async with opened(arguments) as runtime:
+                told = await runtime.sessions.import_from(source, session_id=arguments.session)
+        else:
+            # What can't be taken in makes no store.
+            async with verified_file(source, arguments.session) as found, opened(arguments, create=True) as runtime:
+                told = await take_in(runtime.store, found)
     if arguments.json:
         screen.json({"sessions": list(told.sessions), "entries": told.entries})
     else:
         for name in told.sessions:
             screen.line(("✓ ", "green"), f"imported: {name}")
     return OK
+
+
+def _there(arguments: argparse.Namespace) -> bool:
+    """Whether the store exists, as far as that can be seen from here."""
+    path = store_file(arguments.db)
+    return path is None or path.exists()
 
 
 async def _import_messages(arguments: argparse.Namespace) -> int:
@@ -148,10 +168,13 @@ async def _import_messages(arguments: argparse.Namespace) -> int:
     given = _conversation(arguments.file)
     about = {"agent": arguments.agent or "", "labels": labels_of(arguments.label), "title": arguments.title}
     identity = Identity(owner=arguments.owner) if arguments.owner else None
+    taken = {"source": arguments.source, "identity": identity, "actor": me(), **about}
+    if not _there(arguments):
+        # What can't be taken in makes no store.
+        async with open_runtime("memory://") as trial:
+            await trial.sessions.import_messages(arguments.session, given, **taken)
     async with opened(arguments, create=True) as runtime:
-        instructions = await runtime.sessions.import_messages(
-            arguments.session, given, source=arguments.source, identity=identity, actor=me(), **about
-        )
+        instructions = await runtime.sessions.import_messages(arguments.session, given, **taken)
         entries = (await runtime.sessions.info(arguments.session)).version
     if arguments.json:
         screen.json({"sessions": [arguments.session], "entries": entries, "instructions": instructions})

@@ -23,7 +23,8 @@ def limits(given: Iterable[str] | None) -> Limits | None:
         try:
             found[name] = usd(float(value)) if name == "cost" else int(value.replace("_", ""))
         except ValueError:
-            raise UsageError(f"{value!r:.60} is no number of {name}", hint=f"{name}=100") from None
+            wanted = "cost=2.50, in dollars" if name == "cost" else f"a whole number: {name}=100"
+            raise UsageError(f"{item!r:.60} names no amount", hint=wanted) from None
     return Limits(**found) if found else None
 
 

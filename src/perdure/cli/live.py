@@ -39,7 +39,7 @@ from .text import arguments, clean, counted, duration, moment, short, value, wri
 _ASIDE = {"compaction": "notes", "memory": "what to remember"}
 """What models are asked for besides answers."""
 
-__all__ = ["Progress", "called", "cut_off", "decided", "ending", "outcome_mark", "response_of"]
+__all__ = ["Progress", "called", "cut_off", "decided", "ending", "failed_as", "outcome_mark", "response_of"]
 
 DECIDED = {
     "approve": "approved",
@@ -50,6 +50,9 @@ DECIDED = {
     "retry": "to be tried again",
     "reply": "answered",
 }
+
+FAILED_AS = {"restart": "cut off as its process died", "model": "the model failed"}
+"""What failures are that have no words of their own."""
 
 MARKS = {
     "succeeded": ("✓", "green"),
@@ -81,6 +84,11 @@ def response_of(parts: tuple[Part, ...]) -> str:
 def decided(decision: str, uncertain: bool) -> str:
     """A decision in words; on a question about an uncertain call, refusing to say is another thing than refusing the call."""
     return "left unknown" if uncertain and decision == "deny" else DECIDED.get(decision, decision)
+
+
+def failed_as(code: str, message: str) -> str:
+    """Why something failed, in words also where only the code was written down."""
+    return message or FAILED_AS.get(code, code)
 
 
 def cut_off(operation: str, status: str) -> str:
@@ -281,7 +289,7 @@ class Progress:
         self._running.pop(event.operation, None)
         plan = self._plans.get(event.operation)
         took = duration(event.at - self._began.get(event.operation, event.at))
-        failure = "" if event.failure is None else event.failure.message or event.failure.code
+        failure = "" if event.failure is None else failed_as(event.failure.code, event.failure.message)
         if any(isinstance(part, ToolCallResponse) or (isinstance(part, StoredPart) and not part.call) for part in event.parts) and (
             plan is None or plan.kind in CALL_KINDS
         ):

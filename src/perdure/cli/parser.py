@@ -217,7 +217,7 @@ def _operating(command: Any) -> None:
     budget = command(
         "budget", "budget:run", "What all sessions of an owner may use together: show it, set it, put more into it.", json=True
     )
-    budget.add_argument("action", nargs="?", choices=("show", "set", "add", "remove"), default="show", metavar="show|set|add|remove")
+    budget.add_argument("action", nargs="?", default="show", metavar="show|set|add|remove")
     budget.add_argument("owner", nargs="?", metavar="OWNER")
     budget.add_argument(
         "limits", nargs="*", metavar="NAME=VALUE", help="cost=50 (dollars), tokens=1000000, model_calls, tool_calls, steps, seconds"
@@ -235,13 +235,13 @@ def _storing(command: Any) -> None:
     command("restore-backup", "upkeep:restore", restored, json=True).add_argument("file", metavar="FILE")
     vacuum = command("vacuum", "upkeep:vacuum", "Write the store anew, without the room that nothing takes any more.", json=True)
     vacuum.add_argument(
-        "--older-than", metavar="AGE", help="destroy archived sessions that nothing happened in for so long: 90d (m, h, d or w)"
+        "--older-than", metavar="AGE", help="destroy archived sessions that nothing happened in for so long: 90d (s, m, h, d or w)"
     )
     vacuum.add_argument("--idle", action="store_true", help="and those that are idle, not only archived ones")
     vacuum.add_argument("--dry-run", action="store_true", help="only say what would be destroyed")
     vacuum.add_argument("--yes", action="store_true", help="don't ask")
     sweep = command("sweep", "upkeep:sweep", "Remove files of a blobs directory that nothing refers to.", json=True)
-    sweep.add_argument("--older-than", metavar="AGE", help="only what was stored so long ago: 12h (m, h, d or w; 1h)")
+    sweep.add_argument("--older-than", metavar="AGE", help="only what was stored so long ago: 12h (s, m, h, d or w; 1h)")
 
 
 def _tools(made: Any) -> None:

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from ..agent import Agent
 from ..core.entries import ChildEnded, Entry, ExtensionCommand, PassedOn, SubmissionRefused, TurnCompleted, TurnEnded, TurnFailed
 from ..core.errors import PerdureError, UsageError
+from ..runtime.declared import belongs
 from ..runtime.feed import Event
 from ..runtime.runtime import Runtime, Standing
 from ..runtime.stopping import Stopped
-from .agents import belongs, is_module, load_all
+from .agents import is_module, load_all
 from .behind import behind, say_behind
 from .exits import FAILED, INTERRUPTED, OK, WAITING, exit_code, failure_code
 from .follow import Follower, Left, Parked
@@ -67,7 +68,7 @@ async def _one(arguments: argparse.Namespace, given: Mapping[Agent, str]) -> int
             info = await runtime.sessions.info(session_id)
             # An agent of the team of one that was named is known, too.
             caller = next((item for item in agents if info.agent in item.team and info.agent not in item.successors), None)
-            agent = caller.team[info.agent] if caller is not None else belongs(info, agents)
+            agent = caller.team[info.agent] if caller is not None else belongs(session_id, info.agent, agents)
             named = given[caller or agent]
             follower = Follower(runtime, session_id, screen, db=arguments.db, agent=agent, named=named, wait=not arguments.no_wait)
             async with follower:

@@ -8,15 +8,16 @@ import uuid
 
 from ..agent import Agent
 from ..core.entries import TurnEnded
-from ..core.errors import SessionNotFound, TurnUnfinished, UsageError
+from ..core.errors import TurnUnfinished, UsageError
 from ..runtime.content import Input
+from ..runtime.declared import belongs
 from ..runtime.halting import halted
 from ..runtime.infos import SessionInfo
 from ..runtime.result import Result
 from ..runtime.runtime import Runtime
 from ..runtime.scope import put_away
 from ..runtime.stopping import Stopped
-from .agents import ad_hoc, belongs, check_owner, load
+from .agents import ad_hoc, load, owned_info
 from .behind import behind, made, say_behind
 from .exits import FAILED, INTERRUPTED, OK, failure_code
 from .follow import Follower, Left, Parked, say_left, say_parked
@@ -55,10 +56,9 @@ async def _run(arguments: argparse.Namespace, agent: Agent, content: Input) -> i
     stopped = False
     try:
         async with opened(arguments, create=True) as runtime:
-            await check_owner(runtime, session_id, arguments.owner)
-            info = await _info(runtime, session_id)
+            info = await owned_info(runtime, session_id, arguments.owner)
             if info is not None:
-                belongs(info, [agent])
+                belongs(info.session_id, info.agent, [agent])
                 if arguments.submission is None:
                     _refuse_unfinished(arguments, info)
             follower = Follower(
@@ -131,15 +131,6 @@ async def _follow(
     if result is None:
         raise TurnUnfinished("the turn is not over", hint="run it again to go on")
     return result
-
-
-async def _info(runtime: Runtime, session_id: str) -> SessionInfo | None:
-    try:
-        return await runtime.sessions.info(session_id)
-    except SessionNotFound as error:
-        if type(error) is not SessionNotFound or "deleted" in error.message:
-            raise
-        return None
 
 
 async def _begun(runtime: Runtime, session_id: str, submission: str) -> int | None:

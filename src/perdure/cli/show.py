@@ -11,7 +11,7 @@ from ..core.errors import StoreCorrupt
 from ..core.usage import Totals
 from ..runtime.runtime import Runtime
 from .exits import OK
-from .live import called, cut_off, decided, outcome_mark
+from .live import called, cut_off, decided, failed_as, outcome_mark
 from .opening import opened
 from .screen import Screen
 from .sessions import STYLES
@@ -52,7 +52,7 @@ async def _run(arguments: argparse.Namespace) -> int:
         return OK
     screen.line((info.session_id, "bold"), "  ", (info.status, STYLES.get(info.status, "")), (f"  {short(info.title, 60)}", "dim"))
     who = f" · owner {info.owner}" if info.owner else ""
-    screen.line((f"agent {info.agent or '–'}{who} · {info.version} entries · {checkpoint.usage}", "dim"))
+    screen.line((f"agent {info.agent or '–'}{who} · {counted(info.version, 'entry', 'entries')} · {checkpoint.usage}", "dim"))
     if info.problem:
         screen.line((info.problem, "red"))
     for turn in turns:
@@ -73,7 +73,7 @@ async def turns_of(runtime: Runtime, session_id: str, root: str) -> list[dict[st
         return None if blob is None else blob.data
 
     redacted = await runtime.sessions.entries(session_id, kinds=(Redacted.kind,))
-    timeline = Timeline(fetch, {row.seq for entry in redacted if isinstance(entry, Redacted) for row in entry.rows})
+    timeline = Timeline(session_id, fetch, {row.seq for entry in redacted if isinstance(entry, Redacted) for row in entry.rows})
     after = 0
     while entries := await runtime.sessions.entries(session_id, after=after, limit=PAGE):
         for entry in entries:
@@ -101,6 +101,8 @@ def _show_turn(screen: Screen, turn: dict[str, Any]) -> None:
         _SHOW[item["type"]](screen, item)
     if turn.get("usage"):
         usage = _usage(turn["usage"])
+        if any(item.get("spent") for item in turn["items"] if item["type"] == "child"):
+            usage += ", with the agents that it called"
         amounts = f"{counted(turn['steps'], 'step')} · {counted(turn['tool_calls'], 'tool call')}"
         screen.line((f"{amounts} · {usage}", "dim"), indent=2)
 
@@ -119,8 +121,17 @@ def _answer(screen: Screen, item: dict[str, Any]) -> None:
     text = _text(item["parts"])
     if text.strip():
         screen.line((_instead(item), "bold cyan"), text, indent=2)
-    elif "instead" in item:
+    elif "instead" in item and "written" not in item:
         screen.line((_instead(item), "bold cyan"), "[a call]", indent=2)
+    if "written" in item:
+        # Nobody made these calls here, so that no operation shows them.
+        for part in item["parts"]:
+            if part["type"] == "tool_call":
+                screen.line(("· ", "dim"), called(part["name"], part["arguments"]), indent=4)
+
+
+def _written_response(screen: Screen, item: dict[str, Any]) -> None:
+    screen.line(("= ", "dim"), (value(item["result"], 400), "red" if item["is_error"] else ""), indent=6)
 
 
 def _instead(item: dict[str, Any]) -> str:
@@ -172,22 +183,29 @@ def _operation(screen: Screen, item: dict[str, Any]) -> None:
     # A step of a call stands under it; a hook's is on its own.
     indent = 4 if item["operation"].count(".") == 2 and "/" in item["operation"] else 2
     screen.line((f"{mark} ", style), name, (f"  {' · '.join(facts)}", "dim"), indent=indent)
+    if item["type"] == "child":
+        spent = f" · {_usage(item['spent'])}" if item["spent"] else ""
+        screen.line((f"in {item['session']}{spent}", "dim"), indent=6)
     if "asked" in item:
         whose = f"rewritten by {item['rewritten_by']}" if "rewritten_by" in item else "edited by a person"
         screen.line((f"{whose}; the model asked for {shown_arguments(item['asked'])}", "dim"), indent=6)
     for attempt in attempts if len(attempts) > 1 else ():
         failure = attempt["failure"]
-        why = f": {failure.get('message') or failure['code']}" if failure else ""
+        why = f": {_why(failure)}" if failure else ""
         took = duration((attempt["ended"] or attempt["started"]) - attempt["started"])
         screen.line((f"attempt {attempt['attempt']}  {moment(attempt['started'])}  {took}  {attempt['status']}{why}", "dim"), indent=6)
     if len(attempts) <= 1 and item.get("failure") and item["result"] is None:
-        screen.line((item["failure"].get("message") or item["failure"]["code"], "red"), indent=6)
+        screen.line((_why(item["failure"]), "red"), indent=6)
     if item.get("candidate"):
         screen.line(("not accepted: ", "yellow"), short(_text(item["candidate"]), 400), indent=6)
     if item.get("unfinished"):
         screen.line(("unfinished: ", "yellow"), short(item["unfinished"], 400), indent=6)
     if item["result"] is not None:
         screen.line(("= ", "dim"), (value(item["result"], 400), "red" if item.get("is_error") else ""), indent=6)
+
+
+def _why(failure: dict[str, Any]) -> str:
+    return failed_as(failure["code"], failure.get("message", ""))
 
 
 def _request(screen: Screen, item: dict[str, Any]) -> None:
@@ -216,6 +234,12 @@ def _settled(screen: Screen, item: dict[str, Any]) -> None:
     mark, style = outcome_mark(item["status"])
     by = f" by {item['actor']}" if item["actor"] else ""
     screen.line((f"{mark} ", style), f"{item['operation']} is known now{by}: ", value(item["result"], 400), indent=2)
+
+
+def _child_ended(screen: Screen, item: dict[str, Any]) -> None:
+    why = f": {item['reason']}" if item["reason"] else ""
+    facts = (f"  {item['operation']} · {_usage(item['spent'])}", "dim")
+    screen.line((f"{item['name']} {item['status']} in {item['session']}{why}", "dim"), facts, indent=2)
 
 
 def _note(screen: Screen, item: dict[str, Any]) -> None:
@@ -247,7 +271,7 @@ def _replaced(screen: Screen, item: dict[str, Any]) -> None:
 
 
 def _refused(screen: Screen, item: dict[str, Any]) -> None:
-    screen.line((f"– refused {item['submission']}: {item['failure'].get('message') or item['failure']['code']}", "dim"), indent=2)
+    screen.line((f"– refused {item['submission']}: {_why(item['failure'])}", "dim"), indent=2)
 
 
 def _redefined(screen: Screen, item: dict[str, Any]) -> None:
@@ -287,7 +311,11 @@ def _rewritten(screen: Screen, item: dict[str, Any]) -> None:
 
 def _forked(screen: Screen, item: dict[str, Any]) -> None:
     why = f": {item['reason']}" if item["reason"] else ""
-    screen.line((f"begins with the first {item['cut']} messages of {item['session']}{_by(item)}{why}", "dim"), indent=2)
+    screen.line((f"begins with {_first(item['cut'])} of {item['session']}{_by(item)}{why}", "dim"), indent=2)
+
+
+def _first(count: int) -> str:
+    return f"the first {counted(count, 'message')}" if count != 1 else "the first message"
 
 
 def _halted(screen: Screen, item: dict[str, Any]) -> None:
@@ -311,9 +339,11 @@ _SHOW = {
     "halted": _halted,
     "message": _message,
     "answer": _answer,
+    "response": _written_response,
     "model": _operation,
     "tool": _operation,
     "child": _operation,
+    "child_ended": _child_ended,
     "timer": _operation,
     "handoff": _operation,
     "compaction": _operation,

@@ -14,7 +14,8 @@ from ..core.errors import PerdureError, SessionNotFound
 from ..core.messages import Message, ToolCallResponse
 from ..runtime.media import file
 from ..runtime.session import Session
-from .text import attached, counted, short, since, value
+from .text import attached, short, since, value
+from .why import say_why
 
 if TYPE_CHECKING:
     from .typed import TypedTalk
@@ -176,11 +177,7 @@ async def _resume(talk: TypedTalk, handle: Session, rest: str) -> None:
 
 
 async def _why(talk: TypedTalk, handle: Session, rest: str) -> None:
-    info = await talk.runtime.sessions.info(talk.session_id)
-    requests = await handle.requests()
-    talk.screen.note((info.status, "bold"), f", entry {info.version}, {counted(len(talk.waiting), 'message')} waiting")
-    for request in requests:
-        talk.screen.note(("? ", "yellow"), f"{request.name}: {request.kind} {request.request_id}")
+    await say_why(talk.runtime, talk.screen, talk.session_id, talk.db)
 
 
 async def _reasoning(talk: TypedTalk, handle: Session, rest: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core.context import notes_in
 from ..core.entries import (
+    ChildEnded,
     DefinitionChange,
     EffectSettled,
     Entry,
@@ -34,7 +35,7 @@ from ..core.entries import (
     TurnEnded,
     TurnStarted,
 )
-from ..core.ids import call_of
+from ..core.ids import call_of, child_session
 from ..core.messages import REDACTED, Part, RedactedPart, StoredPart, ToolCall, ToolCallResponse, decode_part, is_private
 from ..core.records import MODEL_KINDS, Plan
 from .text import plain
@@ -50,7 +51,8 @@ class Timeline:
     ``redacted`` are the seqs of entries whose content a later one removed.
     """
 
-    def __init__(self, fetch: Fetch, redacted: Collection[int] = ()) -> None:
+    def __init__(self, session_id: str, fetch: Fetch, redacted: Collection[int] = ()) -> None:
+        self._session_id = session_id
         self._fetch = fetch
         self._redacted = redacted
         self._laid = (0, 0)
@@ -63,6 +65,7 @@ class Timeline:
         self._grants: dict[str, Any] = {}
         self._calls: dict[str, ToolCall] = {}
         self._receipts: dict[int, list[dict[str, Any]]] = {}
+        self._children: dict[str, str] = {}
 
     async def add(self, entry: Entry) -> None:
         """One entry more."""
@@ -106,6 +109,17 @@ class Timeline:
                     if (changed := self._operations.get(entry.operation)) is not None:
                         changed |= {"asked": changed["arguments"], "arguments": entry.arguments}
                 self._closed = item
+            case ChildEnded():
+                self._item(
+                    "child_ended",
+                    entry,
+                    operation=entry.operation,
+                    session=child_session(self._session_id, entry.operation),
+                    name=self._children.get(entry.operation, ""),
+                    status=entry.outcome,
+                    reason=entry.reason,
+                    spent=plain(entry.spent),
+                )
             case EffectSettled():
                 parts = await self._whole(entry.parts)
                 result = parts[0].response if isinstance(parts[0], ToolCallResponse) else None
@@ -191,6 +205,9 @@ class Timeline:
             result=None,
             usage=None,
         )
+        if plan.kind == "child":
+            item |= {"session": child_session(self._session_id, identity), "spent": None}
+            self._children[identity] = plan.name
         self._operations[identity] = item
         parent = self._operations.get(call_of(identity))
         if parent is not None and parent is not item:
@@ -234,6 +251,8 @@ class Timeline:
             item |= {"result": parts[0].response, "is_error": parts[0].is_error}
         elif parts and isinstance(parts[0], RedactedPart):
             item |= {"result": REDACTED, "is_error": False}
+        if item["type"] == "child":
+            item["spent"] = plain(entry.spent)
         item["status"] = entry.status if entry.final else "unknown" if entry.status == "uncertain" else "ready"
         item["failure"] = failure
 
@@ -254,14 +273,17 @@ class Timeline:
 
     async def _message(self, entry: MessageAdded) -> None:
         if entry.role == "tool":
-            # Its responses stand with their calls; those that an extension put in their place do not.
+            # Its responses stand with their calls; those that an extension put in their place do not, nor do those that were written.
             for part in await self._whole(entry.parts):
                 if isinstance(part, ToolCallResponse):
-                    self._item("replaced", entry, name=part.name, result=part.response, is_error=part.is_error)
+                    self._item(
+                        "replaced" if self._inside else "response", entry, name=part.name, result=part.response, is_error=part.is_error
+                    )
             return
         if entry.role == "assistant":
             written = [_shown(part) for part in await self._whole(entry.parts)]
-            self._item("answer", entry, parts=self._receipts.pop(entry.receipt, written), **self._place(entry))
+            facts = {"written": True} if not self._inside and not entry.receipt else {}
+            self._item("answer", entry, parts=self._receipts.pop(entry.receipt, written), **facts, **self._place(entry))
             return
         parts = [_shown(part) for part in await self._whole(entry.parts)]
         self._item(

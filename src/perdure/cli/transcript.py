@@ -15,7 +15,7 @@ from ..core.messages import Message, Part, RedactedPart, Text, ToolCall, ToolCal
 from ..runtime.branches import Branch
 from ..runtime.runtime import Runtime
 from .about import labels_of, tools_of
-from .declared import all_agents, check_policy
+from .agents import all_agents
 from .exits import OK
 from .opening import opened, read_text
 from .screen import Screen
@@ -35,7 +35,6 @@ def fork(arguments: argparse.Namespace) -> int:
     tools, agents = tools_of(arguments), all_agents(arguments.agents)
 
     async def go(runtime: Runtime, screen: Screen) -> None:
-        await check_policy(runtime, arguments.session, tools, agents)
         made = await runtime.sessions.fork(
             arguments.session,
             at=arguments.at,
@@ -46,6 +45,7 @@ def fork(arguments: argparse.Namespace) -> int:
             title=arguments.title,
             labels=labels_of(arguments.label) if arguments.label else None,
             tools=tools,
+            agents=agents,
             while_running=arguments.while_running,
             reason=arguments.reason,
             actor=arguments.actor,
@@ -53,7 +53,9 @@ def fork(arguments: argparse.Namespace) -> int:
         if screen.as_json:
             screen.json(plain(made))
             return
-        screen.line(("✓ ", "green"), (made.session_id, "bold"), f"  {made.count} messages, {made.cut} of them from {made.parent}")
+        screen.line(
+            ("✓ ", "green"), (made.session_id, "bold"), f"  {counted(made.count, 'message')}, {made.cut} of them from {made.parent}"
+        )
         _beyond(screen, made.session_id, made.effects)
 
     return _run(arguments, go)
@@ -107,7 +109,7 @@ def revisions(arguments: argparse.Namespace) -> int:
             what = f"all of {item.revision[:12]} restored" if item.restored else f"[{item.start}, {item.stop}) rewritten"
             by = f" by {item.actor}" if item.actor else ""
             screen.line((item.revision[:12], "bold"), f"  {moment(item.at)}  {what}{by}", (f"  {short(item.reason, 200)}", "dim"))
-            screen.line((f"was {item.parent[:12]} · entry {item.seq} · {item.count} messages", "dim"), indent=2)
+            screen.line((f"was {item.parent[:12]} · entry {item.seq} · {counted(item.count, 'message')}", "dim"), indent=2)
         screen.line(("now ", "dim"), (found.head, "bold"))
 
     return _run(arguments, go)
@@ -196,7 +198,7 @@ def show_tree(screen: Screen, branches: list[Branch], here: str) -> None:
             "  ",
             (branch.status, STYLES.get(branch.status, "")),
             (who, "cyan"),
-            (f"  {branch.messages} messages{cut}  {short(branch.title, 60)}", "dim"),
+            (f"  {counted(branch.messages, 'message')}{cut}  {short(branch.title, 60)}", "dim"),
             indent=2 * branch.depth,
         )
 
@@ -235,7 +237,7 @@ def _edited(screen: Screen, edit: Any) -> None:
         screen.json(plain(edit))
         return
     again = " (was made before)" if edit.duplicate else ""
-    screen.line(("✓ ", "green"), (edit.revision, "bold"), (f"  {edit.count} messages, was {edit.parent[:12]}{again}", "dim"))
+    screen.line(("✓ ", "green"), (edit.revision, "bold"), (f"  {counted(edit.count, 'message')}, was {edit.parent[:12]}{again}", "dim"))
     _beyond(screen, edit.session_id, edit.effects)
 
 

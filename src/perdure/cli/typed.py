@@ -10,14 +10,15 @@ from contextlib import aclosing
 from typing import IO, Any, cast
 
 from ..agent import Agent
-from ..core.entries import MessageAdded, OperationEnded
+from ..core.entries import MessageAdded, OperationEnded, QueueChanged
 from ..core.errors import PerdureError
 from ..core.messages import Reasoning, text_of
 from ..models.base import ReasoningDelta, TextDelta
+from ..runtime.declared import belongs
 from ..runtime.feed import Event
 from ..runtime.runtime import Runtime
 from ..runtime.session import Session
-from .chat import Talk, check_agent
+from .chat import Talk
 from .live import Progress
 from .person import me
 from .screen import Screen
@@ -110,6 +111,7 @@ class TypedTalk(Talk):
         terminal.footer = self._footer
         terminal.too_late = lambda line: self.tell("the question is gone; that was not sent", "yellow")
         self.follower.idle_interrupt = lambda: self.tell("Ctrl-D leaves")
+        self.follower.behind = self._what_waits
         self._known: list[str] = []
         self._queued: set[str] = set()
 
@@ -166,10 +168,20 @@ class TypedTalk(Talk):
 
     async def change_to(self, session_id: str) -> None:
         """Go on with another session of this agent."""
-        await check_agent(self.runtime, session_id, self.agent, must_exist=True)
+        belongs(session_id, (await self.runtime.sessions.info(session_id)).agent, [self.agent])
         self.next_session = session_id
 
+    def _what_waits(self) -> str:
+        """What an interrupt doesn't stop: nothing that was sent is lost because a turn ended."""
+        if not self.waiting:
+            return ""
+        waiting = counted(len(self.waiting), "message")
+        return f"then what waits ({waiting}) begins turns of its own; /withdraw takes the last one back, another Ctrl-C then stops its turn"
+
     def _saw(self, event: Event) -> bool:
+        if isinstance(event, QueueChanged) and event.change == "promoted" and event.submission in self.waiting:
+            text = short(self.waiting[event.submission], 60)
+            self.tell(f"it could not join the turn that ended, and begins one of its own: {text} (Ctrl-C stops that, too)", "yellow")
         if isinstance(event, MessageAdded) and event.role == "user" and event.submission in self._queued:
             # It was typed a while ago, and may have been changed since.
             self._queued.discard(event.submission)

@@ -21,7 +21,7 @@ from .text import counted, plain
 
 __all__ = ["backup", "restore", "sweep", "vacuum"]
 
-_UNITS = {"m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 
 def backup(arguments: argparse.Namespace) -> int:
@@ -112,7 +112,7 @@ async def _sweep(arguments: argparse.Namespace) -> int:
 
 
 def _seconds(text: str) -> int:
-    found = re.fullmatch(r"(\d{1,6})([mhdw])", text)
+    found = re.fullmatch(r"(\d{1,6})([smhdw])", text)
     if found is None:
-        raise UsageError(f"{text!r} is no age", hint="a number and m, h, d or w: 90d")
+        raise UsageError(f"{text!r} is no age", hint="a number and s, m, h, d or w: 90d")
     return int(found[1]) * _UNITS[found[2]]

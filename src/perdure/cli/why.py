@@ -29,7 +29,7 @@ from .screen import Screen
 from .sessions import STYLES
 from .text import moment, plain, short, since
 
-__all__ = ["run"]
+__all__ = ["run", "say_why"]
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,46 +40,51 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace) -> int:
     screen = Screen(as_json=arguments.json)
     async with opened(arguments) as runtime:
-        info = await runtime.sessions.info(arguments.session)
-        if info.status == "halted":
-            _show_halted(screen, info, arguments)
-            return OK
-        head = await runtime.store.load(arguments.session)
-        if head is None:
-            raise SessionNotFound(f"there is no session {arguments.session!r}")
-        checkpoint = checkpoints.decode(head.row.checkpoint)
-        requests = await runtime.sessions.requests(arguments.session, children=True)
-        queue = await runtime.store.inbox(head.row.no)
-        facts: dict[str, Any] = {
-            "session": head.row.session_id,
-            "status": head.row.status,
-            "phase": phase(checkpoint),
-            "holder": await _holder(runtime, head),
-            "turn": _turn(checkpoint),
-            "route": checkpoint.route,
-            "operations": await _operations(runtime, head, checkpoint),
-            "background": [item._asdict() for item in await behind(runtime, arguments.session)],
-            "requests": [_request(item, head, arguments.db) for item in requests],
-            "queue": [_queued(row) for row in queue],
-            "wake_at": head.row.wake_at,
-            "claims": head.row.claims,
-            "limited": checkpoint.limited.turn if checkpoint.limited is not None else None,
-        }
-        facts["next"] = [_whose(move, head.row.agent) for move in _next(facts, head, arguments.db)]
-    if arguments.json:
+        await say_why(runtime, screen, arguments.session, arguments.db)
+    return OK
+
+
+async def say_why(runtime: Runtime, screen: Screen, session_id: str, db: str) -> None:
+    """Say what a session is doing or waiting for, and what would move it. Raises `SessionNotFound`."""
+    info = await runtime.sessions.info(session_id)
+    if info.status == "halted":
+        _show_halted(screen, info, db)
+        return
+    head = await runtime.store.load(session_id)
+    if head is None:
+        raise SessionNotFound(f"there is no session {session_id!r}")
+    checkpoint = checkpoints.decode(head.row.checkpoint)
+    requests = await runtime.sessions.requests(session_id, children=True)
+    queue = await runtime.store.inbox(head.row.no)
+    facts: dict[str, Any] = {
+        "session": head.row.session_id,
+        "status": head.row.status,
+        "phase": phase(checkpoint),
+        "holder": await _holder(runtime, head),
+        "turn": _turn(checkpoint),
+        "route": checkpoint.route,
+        "operations": await _operations(runtime, head, checkpoint),
+        "background": [item._asdict() for item in await behind(runtime, session_id)],
+        "requests": [_request(item, head, db) for item in requests],
+        "queue": [_queued(row) for row in queue],
+        "wake_at": head.row.wake_at,
+        "claims": head.row.claims,
+        "limited": checkpoint.limited.turn if checkpoint.limited is not None else None,
+    }
+    facts["next"] = [_whose(move, head.row.agent) for move in _next(facts, head, db)]
+    if screen.as_json:
         screen.json(facts)
     else:
         _show(screen, facts, requests)
-    return OK
 
 
 KINDS = {"model": "the model", "compaction": "the writer of notes", "repair": "the correction of the answer", "ask": "the model's question"}
 
 
-def _show_halted(screen: Screen, info: SessionInfo, arguments: argparse.Namespace) -> None:
+def _show_halted(screen: Screen, info: SessionInfo, db: str) -> None:
     """Its checkpoint may be what is damaged, so that nothing more is read."""
-    check = command(arguments.db, "verify", info.session_id)
-    mend = command(arguments.db, "repair", info.session_id)
+    check = command(db, "verify", info.session_id)
+    mend = command(db, "repair", info.session_id)
     moves = [f"`{check}` lists what is damaged; once that was restored, `{mend}` lets it go on"]
     if screen.as_json:
         screen.json({"session": info.session_id, "status": info.status, "problem": info.problem, "next": moves})

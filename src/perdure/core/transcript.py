@@ -15,7 +15,19 @@ from .errors import CutThroughCall, InvalidSpan, InvalidTranscript
 from .layout import Layout, Piece
 from .messages import Message, ToolCallResponse
 
-__all__ = ["EMPTY", "Chain", "Known", "Transcript", "chained", "check_cut", "check_replacement", "check_span", "private_after"]
+__all__ = [
+    "EMPTY",
+    "Chain",
+    "Known",
+    "Transcript",
+    "chained",
+    "check_cut",
+    "check_first",
+    "check_position",
+    "check_replacement",
+    "check_span",
+    "private_after",
+]
 
 EMPTY = "0" * 64
 """The revision of no messages."""
@@ -148,6 +160,19 @@ def check_span(start: Any, stop: Any, length: int) -> None:
             f"[{start!r:.40}, {stop!r:.40}) is no span of a transcript of {length} messages",
             hint="positions count from 0, and the second is the first that stays",
         )
+
+
+def check_position(position: Any, length: int) -> None:
+    """Raises `InvalidSpan` unless one of a transcript's ``length`` messages stands there."""
+    if type(position) is not int or not 0 <= position < length:
+        holds = f"{length} messages" if length != 1 else "1 message"
+        raise InvalidSpan(f"there is no message at position {position!r:.40}: the transcript has {holds}", hint="positions count from 0")
+
+
+def check_first(count: Any, length: int) -> None:
+    """Raises `InvalidSpan` unless a transcript of ``length`` messages has ``count`` first ones."""
+    if type(count) is not int or not 0 <= count <= length:
+        raise InvalidSpan(f"there are no first {count!r:.40} messages in a transcript of {length}", hint=f"0 to {length}")
 
 
 def check_cut(position: int, behind: str) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from ..agent import Agent
+from ..agent.agent import check_agents
 from ..core import checkpoint as checkpoints
 from ..core import ids
 from ..core.checkpoint import Checkpoint
@@ -17,11 +20,12 @@ from ..core.errors import InvalidSpan, SessionBusy, SessionExists, SessionNotFou
 from ..core.journal import open_entry
 from ..core.layout import Layout, Piece
 from ..core.records import ToolPolicy
-from ..core.transcript import Transcript, check_cut, check_replacement, check_span
+from ..core.transcript import Transcript, check_cut, check_first, check_replacement
 from ..store.base import Catalogue, Created, IdTaken, Loaded, NewSession, NoSession, SessionRow
 from .about import REASON_LIMIT, check_about, check_labels, check_text, check_title, check_tools
 from .arguments import Arguments
 from .batch import seal_all
+from .declared import check_policy
 from .edits import Written, kept, written
 from .lineage import Beyond, Lineage
 from .messages import Messages, read_entries, read_entry
@@ -93,6 +97,7 @@ class Branches(Transcripts, Arguments):
         title: str | None = None,
         labels: dict[str, str] | None = None,
         tools: ToolPolicy | None = None,
+        agents: Iterable[Agent] = (),
         while_running: bool = False,
         reason: str = "",
         actor: str = "",
@@ -103,7 +108,7 @@ class Branches(Transcripts, Arguments):
         The cut is before position ``at``, or where the transcript stood at the end of ``turn`` or at the journal's ``entry``; without any
         of them it is the end. ``replacement`` follows in place of what came behind the cut. The branch has an id of its own
         (``session_id``, or a new one), the same agent, owner, labels, title and tool policy (but for what is given here), and no grants,
-        used budgets, submissions or open requests.
+        used budgets, submissions or open requests. ``tools`` names what the agent has, as with `restrict`, and so do ``agents``.
         Effects stay effects: what the parent did behind the cut is asked about before a call of the branch repeats it.
 
         Durable when this returns. Forking again under the same ``session_id`` is forking once. Raises `SessionBusy` while a turn runs,
@@ -136,6 +141,8 @@ class Branches(Transcripts, Arguments):
         title = checkpoint.title if title is None else check_title(title)
         labels = checkpoint.labels if labels is None else check_labels(labels)
         tools = None if tools is None else check_tools(tools)
+        if tools is not None:
+            await check_policy(self._runtime, session, checkpoint.agent, tools, check_agents(agents))
         kept_tools = checkpoint.tools if tools is None else tools
         check_about(checkpoint.identity, labels, title, kept_tools)
         draft = Draft(Checkpoint())
@@ -212,7 +219,7 @@ class Branches(Transcripts, Arguments):
         length = len(transcript.layout)
         if at is None:
             return messages, transcript, length
-        check_span(0, at, length)
+        check_first(at, length)
         return messages, transcript, at
 
     async def _end_of(self, head: Loaded, turn: str) -> int:

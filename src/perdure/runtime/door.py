@@ -99,6 +99,12 @@ class Door(Scope):
         self._runtime.news.notice(session_id, sure=True)
         return Submission(id=answer.row.submission_id, arrival=answer.row.arrival, duplicate=answer.duplicate)
 
+    async def _first_sent(self, session_id: str, submission: str | None) -> Loaded | None:
+        """The session that something is to be sent to; None where that was sent before, so that it isn't judged anew."""
+        head = await self._head(session_id)
+        again = submission is not None and await self._runtime.store.submission(head.row.no, submission) is not None
+        return None if again else head
+
     async def _control(self, session_id: str, command: Command, *, late: StaleRequest | None = None) -> Submission:
         """Apply a command at once where nobody holds the session, else leave it to the holder.
 

@@ -119,10 +119,13 @@ class Engagements:
             driver.give_route(route)
         return driver
 
-    async def check_routes(self, session_id: str, agent: Agent, sending: str) -> None:
-        """Raises `UnknownRoute` where a session that is engaged couldn't go on with a submission that is about to be sent."""
+    async def check_routes(self, session_id: str, agent: Agent, sending: str, *, unrouted: bool = False) -> None:
+        """Raises `UnknownRoute` or `MissingRoute` where an engaged session couldn't go on with a submission that is about to be sent.
+
+        ``unrouted``: it had no route when it was engaged.
+        """
         driver, memory = self.drivers.get(session_id), agent.session_memory
-        chooses = self._runtime.models.router(agent).chooses or (memory is not None and memory.route is not None)
+        chooses = unrouted or self._runtime.models.router(agent).chooses or (memory is not None and memory.route is not None)
         if chooses and not (driver is not None and driver.held) and (head := await self._runtime.store.load(session_id)) is not None:
             await self._check_routes(head, agent, sending)
 

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..agent import Agent
+from ..agent.agent import check_agents
 from ..core import checkpoint as checkpoints
 from ..core.commands import Describe
 from ..core.errors import NewerRules, StoreBroken, StoreClosed, StoreCorrupt, StoreError, StoreForked, UsageError
@@ -14,6 +16,7 @@ from ..core.records import Identity, ToolPolicy
 from ..store.base import SessionRow
 from . import listing
 from .about import check_labels, check_owner, check_title, check_tools, keep_metadata, read_metadata
+from .declared import check_policy
 from .door import Door, Submission
 from .feed import ResumeRequested
 from .halting import why_halted
@@ -148,14 +151,28 @@ class Infos(Door):
             await self._runtime.store.put_blob(root, blob)
         return await self._control(session_id, command)
 
-    async def restrict(self, session_id: str, tools: ToolPolicy, *, submission: str | None = None, actor: str = "") -> Submission:
+    async def restrict(
+        self,
+        session_id: str,
+        tools: ToolPolicy,
+        *,
+        agents: Iterable[Agent] = (),
+        submission: str | None = None,
+        actor: str = "",
+    ) -> Submission:
         """Say which of its agent's tools a session may use from now on, and which calls a person is asked about. One commit.
 
         It replaces what was said before; `ToolPolicy()` is no policy of its own. Models are told of the tools that are left from their next
-        request on, and a call that was planned before and has not started is answered as not executed. What runs goes on. Raises
+        request on, and a call that was planned before and has not started is answered as not executed. What runs goes on.
+
+        A name that the agent doesn't have would forbid nothing: it raises `UsageError`, and what stood stays. What it has is what its last
+        turn ran with, or of ``agents`` (as for `recover`) what the session's has now; before its first turn nobody knows. Raises
         `UsageError` and `LimitExceeded` for what can't be kept, `SessionArchived` and `SessionNotFound`.
         """
-        command = Describe(tools=check_tools(tools), submission=submission_id(submission), actor=actor)
+        tools, given = check_tools(tools), check_agents(agents)
+        if (head := await self._first_sent(session_id, submission)) is not None:
+            await check_policy(self._runtime, session_id, head.row.agent, tools, given)
+        command = Describe(tools=tools, submission=submission_id(submission), actor=actor)
         return await self._control(session_id, command)
 
     async def ensure_metadata(self, session_id: str, metadata: dict[str, Any]) -> SessionInfo:

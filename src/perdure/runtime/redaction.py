@@ -41,7 +41,7 @@ from ..core.memory import MEMORY, STATE
 from ..core.messages import Part, StoredPart, text_of
 from ..core.records import Failure, Metadata
 from ..core.reports import Redact
-from ..core.transcript import check_span
+from ..core.transcript import check_position
 from ..store.audit import Auditable
 from ..store.base import InboxRow, Loaded, SessionRow
 from .about import REASON_LIMIT, check_text
@@ -227,7 +227,7 @@ class Redaction(Transcripts):
         messages, transcript = await self._transcript(head)
         seqs, unreachable = set(command.entries), []
         for position in command.positions:
-            check_span(position, position + 1, len(transcript.layout))
+            check_position(position, len(transcript.layout))
             place = transcript.layout.locate(position)
             if place.session:
                 unreachable.append(f"message {position} is the session {place.session!r}'s: redact it there")

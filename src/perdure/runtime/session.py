@@ -109,6 +109,14 @@ class Session:
             route=self._route or info.route or "",
         )
 
+    def _check_entered(self) -> None:
+        """Raises `UsageError` where a handle that promises the session's work does none."""
+        if self._agent is not None and self._driver is None:
+            raise UsageError(
+                f"the handle on {self.id!r} is not open, so that its agent would not run",
+                hint="use it inside `async with runtime.session(…)`; sessions.send(…) only puts a message into the inbox",
+            )
+
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for watch in [*self._watches]:
             watch.end()
@@ -146,12 +154,15 @@ class Session:
     ) -> Submission:
         """Send a message; see `Sessions.send`. Without ``deliver`` and ``turn`` it goes the way that the handle was opened with.
 
-        Raises `UnknownRoute` too, and nothing is sent, where the handle's agent doesn't have the route that the session goes on with.
+        Raises `UnknownRoute` too, and nothing is sent, where the handle's agent doesn't have the route that the session goes on with,
+        `MissingRoute` where it has none, and `UsageError` where a handle with an agent is used outside of its ``async with``.
         """
         if deliver is None and not turn:
             deliver = self._deliver
+        self._check_entered()
         if self._driver is not None and self._agent is not None and self._route is None:
-            await self._runtime.work.check_routes(self.id, self._agent, submission or "")
+            unrouted = not self._opened.created and not self._opened.route
+            await self._runtime.work.check_routes(self.id, self._agent, submission or "", unrouted=unrouted)
         # It was said when the handle was opened; what was described since then stays.
         metadata, self._metadata = self._metadata if self._opened.created else None, None
         return await self._sessions.send(
@@ -175,14 +186,17 @@ class Session:
         )
 
     async def resume(self, limits: Limits | None = None, **options: Any) -> Submission:
-        """Go on with the turn that ended at a limit; see `Sessions.resume`."""
+        """Go on with the turn that ended at a limit; see `Sessions.resume`. `UsageError` as in `send`."""
+        self._check_entered()
         return await self._sessions.resume(self.id, limits, **options)
 
     async def answer(self, request_id: str, decision: Decision, **options: Any) -> Submission:
         """Close an open request; see `Sessions.answer`.
 
-        Where the handle has an agent, edited arguments that don't fit its tool raise `UsageError`, and the request stays open.
+        Where the handle has an agent, edited arguments that don't fit its tool raise `UsageError`, and the request stays open; so does
+        using it outside of its ``async with``.
         """
+        self._check_entered()
         if self._agent is not None and isinstance(edited := options.get("arguments"), dict):
             canonical.check(edited, "arguments")
             for request in await self.requests():

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from contextlib import aclosing
 from typing import Any
 
+from ..agent import Agent
+from ..agent.agent import check_agents
 from ..core import canonical, ids
 from ..core.commands import Interrupt, RunCommand, SelectRoute
 from ..core.entries import TERMINALS, Entry, ToolCalled, TurnStarted
@@ -16,6 +18,7 @@ from .asked import AskedRequests
 from .branches import Branches
 from .calling import Calling
 from .consumers import Consumer
+from .declared import check_command
 from .door import Submission
 from .keeping import Keeping
 from .messages import read_entries
@@ -66,12 +69,15 @@ class Sessions(Keeping, Results, AskedRequests, Requests, Branches, Redaction, C
         command: str,
         arguments: dict[str, Any] | None = None,
         *,
+        agents: Iterable[Agent] = (),
         submission: str | None = None,
         actor: str = "",
     ) -> Submission:
         """Have a middleware of the session's agent carry out one of its commands, wherever the agent runs next.
 
-        Refused, in the journal, where the agent has no such command or carrying it out fails.
+        Raises `UsageError`, and nothing is sent, for a name that the agent didn't have when its last turn ran, or of the agents here,
+        where they are given (as for `recover`), the session's doesn't have now. Refused in the journal where it has no such command when
+        it gets to that, or carrying it out fails.
         """
         arguments = {} if arguments is None else arguments
         if not isinstance(arguments, dict):
@@ -80,6 +86,9 @@ class Sessions(Keeping, Results, AskedRequests, Requests, Branches, Redaction, C
         if len(canonical.encode(arguments)) > NOTE_LIMIT:
             raise UsageError("the arguments are too long", hint=f"at most {NOTE_LIMIT} bytes")
         extension, command = check_id(extension, "the name of a middleware"), check_id(command, "a command")
+        given = check_agents(agents)
+        if (head := await self._first_sent(session_id, submission)) is not None:
+            await check_command(self._runtime, session_id, head.row.agent, extension, command, given)
         run = RunCommand(extension=extension, command=command, arguments=arguments, submission=submission_id(submission), actor=actor)
         return await self._control(session_id, run)
 

@@ -30,7 +30,7 @@ from ..core.messages import Message
 from ..core.phase import phase
 from ..core.reports import EditTranscript
 from ..core.rules.transcripts import check_expected
-from ..core.transcript import EMPTY, Transcript, chained, check_cut, check_replacement, check_span
+from ..core.transcript import EMPTY, Transcript, chained, check_cut, check_first, check_replacement, check_span
 from ..store.base import Committed, InboxRow, Loaded
 from .about import REASON_LIMIT, check_text
 from .attachments import Attachments
@@ -162,7 +162,7 @@ class Transcripts(Attachments):
         messages, transcript = await self._transcript(head)
         if at is None:
             return transcript.revision
-        check_span(0, at, len(transcript.layout))
+        check_first(at, len(transcript.layout))
         return await revision_of(messages, transcript, at)
 
     async def revisions(self, session_id: str, *, limit: int = 50, before: int | None = None) -> Revisions:

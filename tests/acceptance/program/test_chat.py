@@ -226,6 +226,11 @@ def test_ctrl_c_interrupts_the_turn_and_keeps_the_conversation(perdure: Program,
     screen.type("pay A-1")
     perdure.until(lambda: perdure.lines("ledger"))
     screen.until("Ctrl-C interrupts")
+    screen.type("/why")
+    # What `perdure why` says of it, from another process.
+    screen.until("pay runs for")
+    assert "turn t2, step 0" in screen.text
+    assert "held by process" in screen.text
     screen.child.send("\x03")
     screen.until("interrupted")
     screen.until(prompt)
@@ -235,6 +240,21 @@ def test_ctrl_c_interrupts_the_turn_and_keeps_the_conversation(perdure: Program,
     screen.until("done: hello")
     screen.type("/quit")
     assert screen.end() == 0
+
+
+def test_what_waits_when_a_turn_is_interrupted_is_said_to_go_on(perdure: Program, chat: Chat) -> None:
+    screen = chat(SHOP, "--session", "s")
+    screen.until(prompt)
+    screen.type("pay A-1")
+    screen.until("→ pay(")
+    screen.type("/steer by the way")
+    screen.until("1 message waiting")
+    screen.child.send("\x03")
+    screen.until("/withdraw takes the last one back")
+    screen.until("it could not join the turn that ended, and begins one of its own: by the way")
+    screen.until("done: by the way")
+    screen.until(prompt)
+    assert [entry.get("change", "promoted") for entry in events(perdure) if entry["kind"] == "queue_changed"] == ["promoted"]
 
 
 def test_another_model_is_chosen_and_another_session_gone_on_with(perdure: Program, chat: Chat, slow: str) -> None:

@@ -25,7 +25,7 @@ def test_a_turn_is_limited_and_goes_on_under_a_higher_limit(perdure: Program) ->
 
 def test_an_owners_budget_is_set_shown_raised_and_removed(perdure: Program) -> None:
     perdure("run", SHOP, "hello", "--session", "before")
-    assert "no pools" in perdure("budget") + perdure.errors
+    assert "nobody has a pool" in perdure("budget") + perdure.errors
     assert "$50.00" in perdure("budget", "set", "acme", "cost=50", "model_calls=1")
     perdure("run", SHOP, "nasty", "--session", "s", "--owner", "acme", code=1)
     perdure("resume", "s", "--agents", SHOP, code=1)
@@ -38,6 +38,7 @@ def test_an_owners_budget_is_set_shown_raised_and_removed(perdure: Program) -> N
             "left": {"cost": 50_000_000_000, "model_calls": 0},
         }
     ]
+    assert perdure("budget", "show", "nobody") + perdure.errors == "nobody has no pool; `perdure budget set nobody cost=50` makes one\n"
     perdure("budget", "add", "acme", "model_calls=5")
     perdure("resume", "s", "--agents", SHOP)
     assert perdure.json("budget")[0]["used"]["model_calls"] == 3
@@ -49,7 +50,10 @@ def test_an_owners_budget_is_set_shown_raised_and_removed(perdure: Program) -> N
 def test_mistakes_about_limits_are_told(perdure: Program) -> None:
     perdure("run", SHOP, "hello", "--session", "s")
     for arguments, words in (
-        (["budget", "set", "acme", "tokens=many"], "no number of tokens"),
+        (["budget", "set", "acme", "tokens=many"], "a whole number: tokens=100"),
+        (["budget", "set", "acme", "cost=much"], "cost=2.50, in dollars"),
+        (["budget", "acme"], "`perdure budget show acme`?"),
+        (["budget", "ad", "acme", "tokens=3"], "`perdure budget add acme`?"),
         (["budget", "set", "acme", "colour=3"], "is no limit"),
         (["budget", "set", "acme", "tokens=0"], "at least 1"),
         (["budget", "set", "acme", "cost=-1"], "no amount of dollars"),

@@ -60,6 +60,9 @@ def stored(tmp_path_factory: pytest.TempPathFactory, copies: Copies) -> Path:
         (["uncertain", "s", "--settle", "t2.0.1", "--failed", "x"], 3, "not uncertain"),
         (["uncertain", "s", "--settle", "t2.0.1"], 2, "what became of it"),
         (["sessions", "--status", "dancing"], 2, "waiting"),
+        (["describe", "s", "--metadata", "plan=x"], 2, '(all of it, by name: \'{"tier": "gold"}\')'),
+        (["redact", "s", "99"], 2, "no message at position 99: the transcript has 2 messages"),
+        (["fork", "s", "--at", "99"], 2, "no first 99 messages in a transcript of 2 (0 to 2)"),
         (["sessions", "--limit", "0"], 2, "at least 1"),
         (["events", "s", "--after", "x"], 2, "number"),
         (["verify", "s", "--expect", "7"], 2, "no head"),
@@ -172,6 +175,11 @@ def test_a_file_that_can_not_be_used_is_named_in_a_sentence(perdure: Program) ->
     perdure("run", SHOP, "hello", "--session", "s")
     perdure("export", "s", "--output", "/nowhere/s.jsonl", code=2)
     assert "'/nowhere/s.jsonl' can't be used" in perdure.errors
+
+
+def test_a_store_that_can_not_be_made_there_says_what_it_needs(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--db", "/proc/x.db", code=4)
+    assert "'/proc/x.db' can't be opened: No such file or directory (name a file in a directory where this process may" in perdure.errors
 
 
 def test_an_archived_session_says_what_takes_it_out(perdure: Program) -> None:

@@ -98,6 +98,40 @@ def test_a_conversation_that_another_system_kept_is_gone_on_with(perdure: Progra
     assert perdure("verify").endswith("nothing is wrong\n")
 
 
+def test_a_conversation_from_elsewhere_is_shown_with_its_calls(perdure: Program) -> None:
+    call = {"id": "c1", "function": {"name": "refund", "arguments": '{"order": "A-1"}'}}
+    said = [
+        {"role": "user", "content": "refund A-1"},
+        {"role": "assistant", "content": "At once.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "paid"},
+    ]
+    (perdure.directory / "list.json").write_text(json.dumps([*said, {"role": "assistant", "content": "It is done."}]))
+    perdure("import", "list.json", "--from", "openai", "--session", "old")
+    lines = [line.strip() for line in perdure("show", "old").splitlines()]
+    assert lines[-5:] == ["user: refund A-1", "At once.", '· refund(order="A-1")', "= paid", "It is done."]
+    [turn] = perdure.json("show", "old")["turns"]
+    assert [(item["type"], item.get("result")) for item in turn["items"] if item["type"] == "response"] == [("response", "paid")]
+
+
+def test_what_can_not_be_taken_in_makes_no_store(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    lines = perdure("export", "s").splitlines(keepends=True)
+    (perdure.directory / "whole.jsonl").write_text("".join(lines))
+    (perdure.directory / "cut.jsonl").write_text("".join(lines[:-2]))
+    (perdure.directory / "other.jsonl").write_text("".join(lines).replace("hello", "jello"))
+    (perdure.directory / "open.json").write_text('[{"role": "assistant", "content": "first"}]')
+    for file, code, *options in (
+        ("cut.jsonl", 3),
+        ("other.jsonl", 3),
+        ("nowhere.jsonl", 2),
+        ("open.json", 2, "--from", "openai", "--session", "x"),
+    ):
+        perdure("import", file, *options, "--db", "new.db", code=code)
+        assert [path.name for path in perdure.directory.iterdir() if path.name.startswith("new.db")] == []
+    perdure("import", "whole.jsonl", "--db", "new.db")
+    assert perdure("verify", "--db", "new.db").endswith("nothing is wrong\n")
+
+
 def test_content_that_nothing_refers_to_is_swept(perdure: Program) -> None:
     db = "sqlite:///agents.db?blobs=content"
     (perdure.directory / "large.png").write_bytes(big_png(100_000))

@@ -66,6 +66,10 @@ def test_a_session_is_carried_to_another_store(perdure: Program, tmp_path: Path)
     file = tmp_path / "s.jsonl"
     perdure("export", "s", "-o", str(file))
     assert "1 session" in perdure.errors
+    before = file.read_bytes()
+    perdure("export", "s", "-o", str(file), code=2)
+    assert "exists already (nothing is overwritten" in perdure.errors
+    assert file.read_bytes() == before
     assert perdure("export", "s") == file.read_text()
     perdure("import", str(file), code=3)
     assert perdure.json("import", str(file), "--session", "copy")["sessions"] == ["copy"]

@@ -7,6 +7,10 @@ import signal
 
 import pytest
 
+from perdure import Identity, SessionNotFound
+from perdure import open as open_runtime
+from perdure.cli.agents import owned_info
+
 from .conftest import PATIENCE, Program
 
 SHOP = "agents_here:shop"
@@ -47,6 +51,7 @@ def test_a_kill_in_the_middle_of_a_tool_and_the_same_command_goes_on(perdure: Pr
     perdure.go()
     assert perdure(*command) == "done: pay A-1\n"
     assert "taken over after a process died" in perdure.errors
+    assert "cancelled: cut off as its process died" in perdure("show", "s")
     first, second = perdure.lines("ledger")
     assert first == second
     assert perdure("verify").endswith("nothing is wrong\n")
@@ -172,3 +177,25 @@ def test_a_session_of_another_owner_is_refused_before_anything_is_sent(perdure: 
     # Its own owner goes on with it, and so does who names none.
     assert "done: more" in perdure("run", SHOP, "more", "--session", "s", "--owner", "acme")
     assert "done: more" in perdure("run", SHOP, "more", "--session", "s")
+
+
+@pytest.mark.parametrize("owner", ["", "acme"])
+async def test_what_is_known_of_a_session_is_read_once_before_it_is_gone_on_with(monkeypatch: pytest.MonkeyPatch, owner: str) -> None:
+    async with open_runtime("memory://") as runtime:
+        await runtime.sessions.send("s", "hello", identity=Identity(owner="acme"))
+        load, loaded = runtime.store.load, []
+
+        async def counted(session_id: str, **options: bool) -> object:
+            loaded.append(session_id)
+            return await load(session_id, **options)
+
+        monkeypatch.setattr(runtime.store, "load", counted)
+        info = await owned_info(runtime, "s", owner)
+        assert info is not None
+        assert (info.owner, loaded) == ("acme", ["s"])
+        with pytest.raises(SessionNotFound):
+            await owned_info(runtime, "s", "other")
+        assert await owned_info(runtime, "new", owner) is None
+        await runtime.sessions.delete("s")
+        with pytest.raises(SessionNotFound, match="deleted"):
+            await owned_info(runtime, "s", owner)

@@ -28,6 +28,7 @@ def ask(name):
 
 lead = Agent("lead", model=ask("payer"), tools=[payer.as_tool()])
 asker = Agent("asker", model=ask("payer"), tools=[payer.as_tool(background=True)])
+caller = Agent("caller", model=ask("clerk"), tools=[clerk.as_tool()])
 giver = Agent("giver", model=ask("clerk"), tools=[clerk.as_tool(background=True)])
 '''
 
@@ -51,6 +52,17 @@ def test_a_child_that_is_resumed_by_itself_ends_its_command(team: Program) -> No
     assert [team.json("why", name)["status"] for name in ("s", "s.t2.0.1")] == ["queued", "idle"]
     team("resume", "s", "--agents", "team:lead")
     assert team.json("why", "s")["status"] == "idle"
+
+
+def test_the_timeline_of_a_caller_names_the_sessions_of_those_that_it_called_and_adds_up(team: Program) -> None:
+    team("run", "team:caller", "go", "--session", "s")
+    shown = team("show", "s")
+    assert "in s.t2.0.1 · 2 model calls" in shown
+    assert shown.rstrip().endswith("2 steps · 1 tool call · 4 model calls, tokens unknown, with the agents that it called")
+    [turn] = team.json("show", "s")["turns"]
+    [child] = [item for item in turn["items"] if item["type"] == "child"]
+    assert (child["session"], child["spent"]["calls"]) == ("s.t2.0.1", 2)
+    assert len([item for item in turn["items"] if item["type"] == "model"]) + child["spent"]["calls"] == turn["usage"]["calls"]
 
 
 def test_who_decides_for_a_child_is_told_to_resume_its_caller_which_does_everything(team: Program) -> None:

@@ -13,10 +13,12 @@ from perdure import (
     ModelRequest,
     Reply,
     SessionExists,
+    SessionNotFound,
     StoreBroken,
     ToolCall,
     ToolCallResponse,
     ToolPolicy,
+    UnknownAgent,
     UsageError,
     tool,
 )
@@ -220,3 +222,32 @@ async def test_what_is_no_policy_is_refused_and_nothing_is_stored(place: Place) 
             await process.sessions.restrict("s", ToolPolicy(never=tuple(f"tool {index}" for index in range(2_000))))
         assert (await process.everything())[1] == before[1]
         assert (await process.sessions.info("s")).tools == ToolPolicy()
+
+
+async def test_a_policy_that_names_what_the_agent_does_not_have_is_refused_and_what_stood_holds(place: Place) -> None:
+    two = Two()
+    async with place.process() as process:
+        await process.run(two.agent, "hello", session="s", submission="m1")
+        await process.sessions.restrict("s", ToolPolicy(never=("pay",)), submission="r1")
+        before = await process.everything()
+        for wrong in (ToolPolicy(never=("pya",)), ToolPolicy(only=("pya",)), ToolPolicy(ask=("pya",))):
+            with pytest.raises(UsageError, match="the agent 'two' has no tool 'pya'") as refused:
+                await process.sessions.restrict("s", wrong)
+            assert "did you mean pay?" in refused.value.hint
+            with pytest.raises(UsageError, match="has no tool"):
+                await process.sessions.fork("s", session_id="branch", tools=wrong)
+        with pytest.raises(SessionNotFound):
+            await process.sessions.owned_by("other").restrict("s", ToolPolicy(never=("pya",)))
+        assert await process.everything() == before
+        # What the code has by now can be named with it, and what was sent is not judged anew.
+        more = two.agent.replace(tools=[*two.agent.tools, tool(effect="pure")(dig)])
+        await process.sessions.restrict("s", ToolPolicy(never=("dig",)), agents=[more], submission="r2")
+        assert (await process.sessions.restrict("s", ToolPolicy(never=("dig",)), submission="r2")).duplicate
+        assert (await process.sessions.info("s")).tools == ToolPolicy(never=("dig",))
+        with pytest.raises(UnknownAgent):
+            await process.sessions.restrict("s", ToolPolicy(never=("dig",)), agents=[two.agent.replace(name="another")])
+
+
+def dig() -> str:
+    """Dig."""
+    return "dug"

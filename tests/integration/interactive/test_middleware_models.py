@@ -427,6 +427,10 @@ def budget(**more: Any) -> Middleware:
     return hook("budget", commands={"raise": raise_limit}, **more)
 
 
+def raise_nothing(ctx: HookContext, arguments: dict[str, Any]) -> None:
+    """A command that does nothing."""
+
+
 async def test_a_command_is_carried_out_where_the_agent_runs_and_told_in_the_journal(place: Place) -> None:
     model, asked = counting(Reply("hello"))
     agent = Agent("a", model=model, middleware=[budget()])
@@ -465,7 +469,8 @@ async def test_a_command_that_nobody_declares_or_that_fails_is_refused_and_chang
     model, _ = counting(Reply("hello"))
     agent = Agent("a", model=model, middleware=[budget()])
     async with place.process() as process:
-        await process.run(agent, "hi", session="s", submission="m-1")
+        # Before its first turn nobody knows what the agent has.
+        await process.sessions.send("s", "hi", submission="m-1", agent="a")
         await process.sessions.command("s", "budget", "lower", submission="c-1")
         await process.sessions.command("s", "nobody", "raise", submission="c-2")
         await process.sessions.command("s", "budget", "raise", {"to": -1}, submission="c-3")
@@ -483,6 +488,28 @@ async def test_a_command_that_nobody_declares_or_that_fails_is_refused_and_chang
         for wrong in ({"arguments": [1]}, {"arguments": {"x": "y" * 40_000}}, {"arguments": {"x": float("inf")}}):
             with pytest.raises(UsageError):
                 await process.sessions.command("s", "budget", "raise", **wrong)  # type: ignore[arg-type]
+        await sound(process)
+
+
+async def test_a_command_with_a_slip_in_a_name_is_refused_before_it_is_sent_unless_the_code_has_it_by_now(place: Place) -> None:
+    model, _ = counting(Reply("hello"))
+    agent = Agent("a", model=model, middleware=[budget()])
+    later = agent.replace(middleware=[budget(), hook("clerk", commands={"note": raise_nothing})])
+    async with place.process() as process:
+        await process.run(agent, "hi", session="s", submission="m-1")
+        before = await process.everything()
+        for names, meant in ((("budget", "rise"), "did you mean raise?"), (("budge", "raise"), "did you mean budget?")):
+            with pytest.raises(UsageError, match="has no") as refused:
+                await process.sessions.command("s", *names)
+            assert meant in refused.value.hint
+        with pytest.raises(UsageError, match="no middleware 'clerk'"):
+            await process.sessions.command("s", "clerk", "note")
+        assert await process.everything() == before
+        await process.sessions.command("s", "clerk", "note", agents=[later], submission="c-1")
+        # What was sent is not judged anew.
+        assert (await process.sessions.command("s", "clerk", "note", submission="c-1")).duplicate
+        await process.recover([later])
+        assert [entry.command for entry in await process.sessions.entries("s") if isinstance(entry, ExtensionCommand)] == ["note"]
         await sound(process)
 
 

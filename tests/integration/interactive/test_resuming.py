@@ -65,6 +65,8 @@ async def test_rs_13_a_stored_session_without_a_route_is_refused_in_these_words_
         assert refused.value.message == "saved session has no model route"
         async with process.session("s", agent) as handle:
             with pytest.raises(perdure.MissingRoute):
+                await handle.send("not without a route")
+            with pytest.raises(perdure.MissingRoute):
                 await drain(handle, [])
         after = await process.everything()
         # That its holder died is all that may have been noted.

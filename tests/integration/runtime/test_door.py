@@ -440,6 +440,26 @@ async def test_a_handle_that_can_t_be_opened_leaves_nothing_behind(clock: Virtua
         await turn
 
 
+async def test_a_handle_that_is_not_open_sends_nothing_that_its_agent_would_not_do(runtime: Runtime) -> None:
+    agent = Agent("a", model=FunctionModel(lambda request: "hello"), tools=[pay])
+    handle = runtime.session("s", agent)
+    for use in (lambda: handle.send("hi"), handle.resume, lambda: handle.approve("0123456789abcdef")):
+        with pytest.raises(perdure.UsageError, match="not open") as refused:
+            await use()
+        assert "async with" in refused.value.hint
+    assert await runtime.store.load("s") is None
+    async with handle:
+        await handle.send("hi", submission="m")
+        async for event in handle.events():
+            if isinstance(event, perdure.TurnEnded):
+                break
+    with pytest.raises(perdure.UsageError, match="not open"):
+        await handle.send("and then?")
+    assert await runtime.store.inbox((await runtime.store.load("s")).row.no) == []  # type: ignore[union-attr]
+    # Without an agent it promises no work, and only sends.
+    await runtime.session("s").send("later")
+
+
 def test_bytes_and_secrets_tell_effects_apart_and_no_secret_can_be_read() -> None:
     from perdure.tools.schema import identity
 

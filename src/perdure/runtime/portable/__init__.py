@@ -6,7 +6,7 @@ only a line, and one content, is in memory at once, and no line is longer than `
 """
 
 from .export import export, rows_of
-from .imports import import_file
+from .imports import import_file, take_in, verified_file
 from .lines import FORMAT, LINE_LIMIT
 
-__all__ = ["FORMAT", "LINE_LIMIT", "export", "import_file", "rows_of"]
+__all__ = ["FORMAT", "LINE_LIMIT", "export", "import_file", "rows_of", "take_in", "verified_file"]

@@ -29,7 +29,7 @@ from .lines import (
 )
 from .reading import File
 
-__all__ = ["import_file"]
+__all__ = ["import_file", "take_in", "verified_file"]
 
 
 async def import_file(store: Store, source: Target, session_id: str | None) -> Imported:
@@ -37,23 +37,38 @@ async def import_file(store: Store, source: Target, session_id: str | None) -> I
 
     Raises `ImportRefused`, `FormatUnknown`, `NewerRules` and `SessionExists`.
     """
+    async with verified_file(source, session_id, store) as found:
+        return await take_in(store, found)
+
+
+@asynccontextmanager
+async def verified_file(source: Target, session_id: str | None, store: Store | None = None) -> AsyncIterator[list[Adoption]]:
+    """What a file holds, read through and verified in a store of its own; its rows are read from the file as they are taken in.
+
+    With ``store`` what stands there already is refused before the long work. Raises as `import_file` does.
+    """
     async with _opened(source) as file:
         read = File(file)
         await asyncio.to_thread(read.scan)
         if session_id is not None and (len(read.sections) != 1 or read.sections[0].row.parent is not None):
             raise UsageError("only a file with a single session, and no fork, can be imported under another id")
-        for section in read.sections:
-            wanted = section.row.session_id if session_id is None else session_id
-            if await store.buried(wanted) or await store.load(wanted) is not None:
-                raise _exists(wanted)
+        if store is not None:
+            for section in read.sections:
+                wanted = section.row.session_id if session_id is None else session_id
+                if await store.buried(wanted) or await store.load(wanted) is not None:
+                    raise _exists(wanted)
         adoptions = [read.adoption(section) for section in read.sections]
         await _verify(adoptions)
         if session_id is not None and session_id != read.sections[0].row.session_id:
             adoptions = [await _renamed(adoptions[0], session_id)]
-        answer = await store.adopt(adoptions)
-        if not isinstance(answer, Adopted):
-            raise _exists(session_id or read.sections[0].row.session_id)
-        return Imported(sessions=tuple(given.row.session_id for given in adoptions), entries=sum(given.row.version for given in adoptions))
+        yield adoptions
+
+
+async def take_in(store: Store, found: list[Adoption]) -> Imported:
+    """Take over what `verified_file` found, in one transaction. Raises `SessionExists`."""
+    if not isinstance(await store.adopt(found), Adopted):
+        raise _exists(found[0].row.session_id)
+    return Imported(sessions=tuple(given.row.session_id for given in found), entries=sum(given.row.version for given in found))
 
 
 def _exists(session_id: str) -> SessionExists:

@@ -93,7 +93,10 @@ class Database:
             raise translate(error, f"opening {str(path)!r}") from error
         except OSError as error:
             self.close()
-            raise StoreBroken(f"{str(path)!r} can't be opened: {error}") from error
+            raise StoreBroken(
+                f"{str(path)!r} can't be opened: {error.strerror or error}",
+                hint=f"name a file in a directory where this process may make files and directories: {self._locks.name!r} stands beside it",
+            ) from error
         except BaseException:
             self.close()
             raise

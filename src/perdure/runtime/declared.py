@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..agent import Agent
 from ..core.context import READ_RESULT
-from ..core.errors import UsageError
+from ..core.errors import UnknownAgent, UsageError
 from ..core.finishing import FINISH
-from ..core.records import ToolPolicy
-from ..runtime.calls import misfit
-from ..runtime.definitions import last_definitions
-from ..runtime.runtime import Runtime
-from .agents import belongs, load_all
+from ..core.records import ALL_TOOLS, ToolPolicy
+from .calls import misfit
+from .definitions import last_definitions
 
-__all__ = ["all_agents", "check_call", "check_command", "check_policy"]
+if TYPE_CHECKING:
+    from .runtime import Runtime
 
+__all__ = ["belongs", "check_call", "check_command", "check_policy"]
 
-SINCE = "; --agents MODULE says what its code has by now"
+SINCE = "; agents=[…] says what its code has by now"
 
 
 class _Declared(NamedTuple):
@@ -30,17 +30,26 @@ class _Declared(NamedTuple):
     commands: dict[str, tuple[str, ...]]
 
 
-def all_agents(named: Iterable[str]) -> list[Agent]:
-    """The agents of ``--agents``. Raises `UsageError`."""
-    return list(dict.fromkeys(agent for name in named for agent in load_all(name)))
+def belongs(session_id: str, name: str, agents: Sequence[Agent]) -> Agent:
+    """Which of these a session of the agent ``name`` goes on with; one that nobody began takes the first.
+
+    Raises `UnknownAgent` if it is none of them.
+    """
+    own = sorted(agents, key=lambda item: item.name != name)
+    agent = next((item for item in own if item.takes(name)), None)
+    if agent is None:
+        known = ", ".join(item.name for item in agents)
+        raise UnknownAgent(
+            f"the session {session_id!r} belongs to the agent {name!r}, not to {known!r}", hint="name that agent, or another session"
+        )
+    return agent
 
 
-async def _declared(runtime: Runtime, session_id: str, agents: Sequence[Agent]) -> _Declared | None:
-    """What the session's agent has: as its code says, where that is given, else as its last turn ran. None: nobody knows."""
+async def _declared(runtime: Runtime, session_id: str, name: str, agents: Sequence[Agent]) -> _Declared | None:
+    """What the session's agent ``name`` has: as its code says, where that is given, else as its last turn ran. None: nobody knows."""
     if agents:
-        info = await runtime.sessions.info(session_id)
         team = [agent for item in agents for agent in item.team.values()]
-        agent = belongs(info, list({item.name: item for item in [*team, *agents]}.values()))
+        agent = belongs(session_id, name, list({item.name: item for item in [*team, *agents]}.values()))
         tools = [name for item in agent.successors.values() for name in [*(spec.name for spec in item.specs), *_of_tools(item)]]
         return _Declared(agent.name, _unique(tools), {item.name: tuple(item.commands) for item in agent.middleware})
     found = await last_definitions(runtime, session_id)
@@ -59,14 +68,13 @@ def _unique(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-async def check_policy(runtime: Runtime, session_id: str, policy: ToolPolicy | None, agents: Sequence[Agent]) -> None:
-    """Raises `UsageError` for a policy that names tools which the session's agent doesn't have: such a name forbids nothing."""
-    named = () if policy is None else (*(policy.only or ()), *policy.never, *policy.ask)
-    if not named or (known := await _declared(runtime, session_id, agents)) is None:
+async def check_policy(runtime: Runtime, session_id: str, name: str, policy: ToolPolicy, agents: Sequence[Agent]) -> None:
+    """Raises `UsageError` for a policy that names tools which the session's agent ``name`` doesn't have: they would forbid nothing."""
+    if policy == ALL_TOOLS or (known := await _declared(runtime, session_id, name, agents)) is None:
         return
-    for name in named:
-        if name not in known.tools:
-            raise UsageError(f"the agent {known.agent!r} has no tool {name!r}", hint=_slip(name, known.tools, "" if agents else SINCE))
+    for tool in (*(policy.only or ()), *policy.never, *policy.ask):
+        if tool not in known.tools:
+            raise UsageError(f"the agent {known.agent!r} has no tool {tool!r}", hint=_slip(tool, known.tools, "" if agents else SINCE))
 
 
 def check_call(agent: Agent, tool: str, arguments: dict[str, Any]) -> None:
@@ -78,15 +86,17 @@ def check_call(agent: Agent, tool: str, arguments: dict[str, Any]) -> None:
         raise UsageError(wrong, hint="nothing was called")
 
 
-async def check_command(runtime: Runtime, session_id: str, middleware: str, name: str, agents: Sequence[Agent]) -> None:
-    """Raises `UsageError` for a command that the session's agent has no middleware for."""
-    if (known := await _declared(runtime, session_id, agents)) is None:
+async def check_command(runtime: Runtime, session_id: str, name: str, middleware: str, command: str, agents: Sequence[Agent]) -> None:
+    """Raises `UsageError` for a command that the session's agent ``name`` has no middleware for."""
+    if (known := await _declared(runtime, session_id, name, agents)) is None:
         return
     since = "" if agents else SINCE
     if middleware not in known.commands:
         raise UsageError(f"the agent {known.agent!r} has no middleware {middleware!r}", hint=_slip(middleware, [*known.commands], since))
-    if name not in known.commands[middleware]:
-        raise UsageError(f"the middleware {middleware!r} has no command {name!r}", hint=_slip(name, known.commands[middleware], since))
+    if command not in known.commands[middleware]:
+        raise UsageError(
+            f"the middleware {middleware!r} has no command {command!r}", hint=_slip(command, known.commands[middleware], since)
+        )
 
 
 def _slip(name: str, known: Sequence[str], since: str = "") -> str:
