@@ -369,7 +369,8 @@ def face() -> str:
     """The public names with the modules where they stand, as type checkers read them."""
     lines = [f'"""{perdure.__doc__}"""', "", "# Drawn by `python docs/draw.py` from the table in __init__.py.", ""]
     lines += [f"from .{module} import {name} as {name}" for module, names in perdure._FACE.items() for name in names.split()]
-    return "\n".join([*lines, "", "__version__: str", ""])
+    stars = [f'    "{name}",' for name in perdure.__all__]
+    return "\n".join([*lines, "", "__all__ = [", *stars, "]", "", "__version__: str", ""])
 
 
 if __name__ == "__main__":

@@ -15,8 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-import numpy
-import wordllama
+try:
+    import numpy
+    import wordllama
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"this example needs {missing.name}: pip install wordllama") from None
 
 import perdure
 from perdure import Agent, FunctionModel, HookContext, Message, ModelRequest

@@ -12,6 +12,7 @@ import sys
 import typing
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -203,6 +204,15 @@ def test_the_core_alone_loads_nothing_of_the_rest() -> None:
     loaded = {name for name in _loaded_by("import perdure.core.decider, perdure.core.journal") if name.startswith("perdure.")}
 
     assert {name for name in loaded if not name.startswith("perdure.core")} == set()
+
+
+def test_a_star_takes_nothing_of_pythons_away() -> None:
+    assert {*perdure.__all__} & {*dir(builtins)} == set()
+    assert "open" in dir(perdure)
+    taken: dict[str, Any] = {}
+    exec("from perdure import *", taken)
+    assert taken["Agent"] is perdure.Agent
+    assert "open" not in taken
 
 
 def test_every_name_of_the_public_face_is_there_once() -> None:

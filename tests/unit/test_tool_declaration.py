@@ -40,6 +40,23 @@ def test_a_function_with_nothing_said_is_an_external_tool_that_asks_and_reports(
     assert (refund.timeout, refund.exclusive) == (None, False)
 
 
+def test_a_transactional_tool_without_a_context_could_never_have_its_transaction() -> None:
+    with pytest.raises(InvalidTool, match="'book' is transactional and takes no context") as refused:
+
+        @tool(effect="transactional")
+        def book(seat: str) -> None:
+            """Book."""
+
+    assert "ctx.transaction" in refused.value.hint
+
+    @tool(effect="transactional")
+    def take(ctx: ToolContext, seat: str) -> object:
+        """Take."""
+        return ctx.transaction(lambda connection: None)
+
+    assert take.effect == "transactional"
+
+
 def test_everything_that_is_said_is_kept() -> None:
     def look(ctx: ReconcileContext, order: str) -> None: ...
 

@@ -7,7 +7,7 @@ import asyncio
 
 from ..agent import Agent
 from ..runtime.redefining import Deploy
-from .agents import load_all
+from .agents import all_agents
 from .exits import FAILED, OK
 from .opening import opened
 from .screen import Screen
@@ -18,8 +18,7 @@ __all__ = ["run"]
 
 def run(arguments: argparse.Namespace) -> int:
     """List what would be refused; the exit code says whether anything would."""
-    agents = list(dict.fromkeys(agent for name in arguments.agents for agent in load_all(name)))
-    return asyncio.run(_check(arguments, agents))
+    return asyncio.run(_check(arguments, all_agents(arguments.agents)))
 
 
 async def _check(arguments: argparse.Namespace, agents: list[Agent]) -> int:

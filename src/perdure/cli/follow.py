@@ -25,7 +25,8 @@ from ..core.entries import (
     TurnEnded,
     TurnStarted,
 )
-from ..core.errors import PerdureError, StaleRequest, SubmissionRejected
+from ..core.errors import PerdureError, SessionNotFound, StaleRequest, SubmissionRejected
+from ..core.ids import child_session
 from ..runtime.calls import misfit
 from ..runtime.feed import ChildAsked, Event, SessionOpened
 from ..runtime.runtime import Runtime
@@ -45,6 +46,9 @@ __all__ = ["Follower", "Left", "Parked", "say_left", "say_parked"]
 
 SLEEPERS = ("timer", "step")
 """What a call waits with for a time, and for nothing else."""
+
+LOOKING = 0.2
+"""How often it is looked whether agents that were called fell asleep (seconds)."""
 
 
 class Left(Exception):
@@ -120,6 +124,7 @@ class Follower:
         self._asking: tuple[str, asyncio.Task[None]] | None = None
         self._main: asyncio.Task[Any] | None = None
         self._leaving: int | None = None
+        self._parked: Parked | None = None
         self._sending: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Follower:
@@ -133,6 +138,8 @@ class Follower:
         self.progress.__exit__()
         # A second Ctrl-C still leaves at once, while the rest is let go.
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._leave_at_once)
+        if isinstance(error, asyncio.CancelledError) and self._parked is not None:
+            raise self._parked from None
         if isinstance(error, asyncio.CancelledError) and self._leaving is not None:
             raise Left(self._leaving) from None
 
@@ -183,35 +190,67 @@ class Follower:
 
     async def watch(self, handle: Session, until: Callable[[Event], bool], *, after: int | None = None) -> Event | None:
         """Show events until one is the last. Raises `Parked`, if nobody waits here, and what ended the work on the session."""
-        last: Event | None = None
-        async for event in handle.events(after=after):
-            self._follow(event)
-            self.progress.show(event)
-            if isinstance(event, TurnEnded):
-                self._say_unknown()
-            await self._attend(event)
-            if isinstance(event, OperationStarted | OperationEnded):
-                await self.sleeps()
-            if until(event):
-                last = event
-                break
-        return last
+        looking = asyncio.ensure_future(self._look_for_sleepers())
+        try:
+            async for event in handle.events(after=after):
+                self._follow(event)
+                self.progress.show(event)
+                if isinstance(event, TurnEnded):
+                    self._say_unknown()
+                await self._attend(event)
+                if isinstance(event, OperationStarted | OperationEnded):
+                    await self.sleeps()
+                if until(event):
+                    return event
+            return None
+        finally:
+            looking.cancel()
 
     async def sleeps(self) -> None:
         """Raises `Parked` where nobody waits here and nothing is to be done in the session before a time, and says which."""
         if self.wait:
             return
-        info = await self.runtime.sessions.info(self.session_id)
-        until = info.wake_at
-        if info.status not in ("waiting", "queued") or until is None or until <= self.runtime.clock.now():
-            return
-        turn = (await self.runtime.sessions.checkpoint(self.session_id)).turn
-        if turn is not None and (turn.requests or not all(item.plan.kind in SLEEPERS for item in turn.awaiting)):
+        until = await self._asleep(self.session_id)
+        if until is None:
             return
         self.progress.pause()
         again = resume_command(self.db, self.session_id, self.named)
         self.screen.advice((f"it sleeps until {moment(until)}; a worker, or `{again}`, goes on then", "yellow"))
         raise Parked(until)
+
+    async def _asleep(self, session_id: str) -> int | None:
+        """The time before which nothing is to be done in a session and in those of the agents that it called; None: something is, or
+        a person has to decide."""
+        sessions = self.runtime.sessions
+        try:
+            info, turn = await sessions.info(session_id), (await sessions.checkpoint(session_id)).turn
+        except SessionNotFound:
+            # Whoever called its agent is about to make it.
+            return None
+        awaiting = turn.awaiting if turn is not None else ()
+        asked = turn is not None and turn.requests
+        if info.status not in ("waiting", "queued") or asked or any(item.plan.kind not in (*SLEEPERS, "child") for item in awaiting):
+            return None
+        moments = [] if info.wake_at is None else [info.wake_at]
+        for item in awaiting:
+            if item.plan.kind == "child":
+                child = await self._asleep(child_session(session_id, item.id))
+                if child is None:
+                    return None
+                moments.append(child)
+        return min(moments) if moments and min(moments) > self.runtime.clock.now() else None
+
+    async def _look_for_sleepers(self) -> None:
+        """That an agent which was called falls asleep is no event of the caller's, so that somebody has to look."""
+        while not self.wait:
+            await asyncio.sleep(LOOKING)
+            try:
+                await self.sleeps()
+            except Parked as parked:
+                self._parked = parked
+                if self._main is not None:
+                    self._main.cancel()
+                return
 
     def _follow(self, event: Event) -> None:
         match event:

@@ -149,6 +149,8 @@ def _looking(command: Any) -> None:
 
     why = command("why", "why:run", "What a session is doing or waiting for, and what would move it.", json=True)
     why.add_argument("session", metavar="SESSION", type=_named)
+    code = "module, or module:agent: say whether this code could go on with it, and if not, why"
+    why.add_argument("--agents", nargs="+", action="extend", default=[], metavar="WHERE", help=code)
 
     usage = command("usage", "usage:run", "What model calls used and cost, by session, owner, route, day, or several of them.", json=True)
     usage.add_argument("--by", action="append", metavar="NAME", help="session, owner, agent, route, model, kind or day; owner,day for both")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from ..agent import Agent
 from ..core import checkpoint as checkpoints
 from ..core import commands
 from ..core.checkpoint import Checkpoint
@@ -17,9 +19,11 @@ from ..core.ids import child_session
 from ..core.messages import text_of
 from ..core.phase import asleep, phase
 from ..runtime.infos import SessionInfo
+from ..runtime.redefining import UNFINISHED
 from ..runtime.requests import Request
 from ..runtime.runtime import Runtime
 from ..store.base import InboxRow, Loaded
+from .agents import all_agents
 from .ask import commands_for, explain
 from .behind import behind
 from .exits import OK
@@ -34,18 +38,21 @@ __all__ = ["run", "say_why"]
 
 def run(arguments: argparse.Namespace) -> int:
     """Say it."""
-    return asyncio.run(_run(arguments))
+    return asyncio.run(_run(arguments, all_agents(arguments.agents)))
 
 
-async def _run(arguments: argparse.Namespace) -> int:
+async def _run(arguments: argparse.Namespace, agents: list[Agent]) -> int:
     screen = Screen(as_json=arguments.json)
     async with opened(arguments) as runtime:
-        await say_why(runtime, screen, arguments.session, arguments.db)
+        await say_why(runtime, screen, arguments.session, arguments.db, agents)
     return OK
 
 
-async def say_why(runtime: Runtime, screen: Screen, session_id: str, db: str) -> None:
-    """Say what a session is doing or waiting for, and what would move it. Raises `SessionNotFound`."""
+async def say_why(runtime: Runtime, screen: Screen, session_id: str, db: str, agents: Sequence[Agent] = ()) -> None:
+    """Say what a session is doing or waiting for, and what would move it; of ``agents``, whether their code could.
+
+    Raises `SessionNotFound`.
+    """
     info = await runtime.sessions.info(session_id)
     if info.status == "halted":
         _show_halted(screen, info, db)
@@ -70,12 +77,20 @@ async def say_why(runtime: Runtime, screen: Screen, session_id: str, db: str) ->
         "wake_at": head.row.wake_at,
         "claims": head.row.claims,
         "limited": checkpoint.limited.turn if checkpoint.limited is not None else None,
+        "refused": await _refused(runtime, session_id, agents) if agents else None,
     }
     facts["next"] = [_whose(move, head.row.agent) for move in _next(facts, head, db)]
     if screen.as_json:
         screen.json(facts)
     else:
         _show(screen, facts, requests)
+
+
+async def _refused(runtime: Runtime, session_id: str, agents: Sequence[Agent]) -> list[str]:
+    """Why the code of these agents could not go on with it; nothing if it could, or if there is nothing to go on with."""
+    team = {member.name: member for agent in agents for member in agent.team.values()} | {agent.name: agent for agent in agents}
+    found = await runtime.check(team.values(), session=session_id)
+    return [reason for item in found.refused for reason in item.reasons]
 
 
 KINDS = {"model": "the model", "compaction": "the writer of notes", "repair": "the correction of the answer", "ask": "the model's question"}
@@ -170,6 +185,9 @@ def _next(facts: dict[str, Any], head: Loaded, db: str) -> list[str]:
     session_id = head.row.session_id
     resume = resume_command(db, session_id)
     holder = facts["holder"]
+    if facts["refused"]:
+        stop = command(db, "interrupt", session_id)
+        return [f"finish it with the code that it was begun with, stop the turn with `{stop}`, or see `on_change` of its Agent"]
     if head.row.status == "archived":
         return [f"it is archived: it can be read, and nothing runs in it; `{command(db, 'revive', session_id)}` takes it out again"]
     if head.row.status == "stuck":
@@ -192,7 +210,11 @@ def _next(facts: dict[str, Any], head: Loaded, db: str) -> list[str]:
     if facts["turn"] is not None and facts["operations"] and all(item["status"] in ("awaiting", "asleep") for item in facts["operations"]):
         return [f"it goes on by itself at that time, with a worker, or whoever has it open; else `{resume}`"]
     if facts["turn"] is not None:
-        return [f"nobody works on it; `{resume}` goes on where it was"]
+        looked = f"`{command(db, 'why', session_id)} --agents …`"
+        return [
+            f"nobody works on it; `{resume}` goes on where it was",
+            f"where its agent's code changed since, {looked} says whether it may",
+        ]
     if facts["queue"]:
         later = min((item["not_before"] or 0 for item in facts["queue"]), default=0)
         when = f", not before {moment(later)}" if later > head.now else ""
@@ -259,5 +281,9 @@ def _show(screen: Screen, facts: dict[str, Any], requests: list[Request]) -> Non
         screen.line(
             f"waiting since {moment(item['at'])}{later}: {item['kind']} ", short(item["text"], 60), (f"  {item['submission']}", "dim")
         )
+    for reason in facts["refused"] or ():
+        screen.line(("✗ ", "red"), (reason, "red"))
+    if facts["refused"] == [] and facts["status"] in UNFINISHED:
+        screen.line(("✓ ", "green"), "the code that was named could go on with it")
     for move in facts["next"]:
         screen.line(("→ ", "cyan"), move)

@@ -67,6 +67,11 @@ RECONCILE_SECONDS = 60.0
 CLOSE_SECONDS = 5.0
 """How long a model may take to close its stream before nobody waits for it any more."""
 
+NOTHING_WRITTEN = (
+    "what it did elsewhere is done again after a crash; what is in its transaction is not, so return ctx.transaction(…), or declare "
+    "it as what it is"
+)
+
 LONGEST_SECONDS = 10 * 365 * 86_400
 """A timeout that is longer is as good as none, and no clock has to count it."""
 
@@ -361,6 +366,9 @@ class Performer:
             case None if isinstance(asked := ended.result(), InTransaction):
                 return self.transaction(operation, lambda connection: kept(asked(connection)))
             case None:
+                if operation.plan.effect == "transactional" and (self.steps is None or not self.steps.acted(operation.id)):
+                    # That there was nothing to write is for the tool to know; what it did elsewhere is as unguarded as if it said nothing.
+                    _log.warning("the transactional tool %s ended without its transaction: %s", tool.name, NOTHING_WRITTEN)
                 return self._responded(operation, "succeeded", ended.result(), is_error=False)
             case ResultInvalid():
                 return self._responded(operation, "succeeded", said(error), is_error=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -16,11 +16,12 @@ from ..core.errors import MissingRoute, UnknownRoute, UsageError
 from ..models.router import Router
 from .arguments import Arguments
 from .context import stored_content
+from .infos import SessionInfo
 
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-__all__ = ["Change", "Deploy", "Keyless", "WouldRefuse", "change", "check_deploy", "check_routes"]
+__all__ = ["UNFINISHED", "Change", "Deploy", "Keyless", "WouldRefuse", "change", "check_deploy", "check_routes"]
 
 UNFINISHED = ("queued", "running", "waiting", "stuck")
 
@@ -98,7 +99,7 @@ def check_routes(checkpoint: checkpoints.Checkpoint, agent: Agent, router: Route
         router.model(agent.session_memory.route)
 
 
-async def check_deploy(runtime: Runtime, agents: Iterable[Agent], *, others: bool = True) -> Deploy:
+async def check_deploy(runtime: Runtime, agents: Iterable[Agent], *, others: bool = True, session: str | None = None) -> Deploy:
     """See `Runtime.check`."""
     by_name: dict[str, Agent] = {}
     for agent in agents:
@@ -111,7 +112,7 @@ async def check_deploy(runtime: Runtime, agents: Iterable[Agent], *, others: boo
     refused: list[WouldRefuse] = []
     changed: list[WouldRefuse] = []
     count = 0
-    async for info in runtime.sessions.each(status=UNFINISHED):
+    async for info in _unfinished(runtime, session):
         found = by_name.get(info.agent)
         if found is None and not others:
             continue
@@ -133,6 +134,14 @@ async def check_deploy(runtime: Runtime, agents: Iterable[Agent], *, others: boo
         if tool.effect == "external" and tool.key is None and tool.shape.names
     )
     return Deploy(sessions=count, refused=tuple(refused), changed=tuple(changed), keyless=keyless)
+
+
+async def _unfinished(runtime: Runtime, session: str | None) -> AsyncIterator[SessionInfo]:
+    if session is None:
+        async for info in runtime.sessions.each(status=UNFINISHED):
+            yield info
+    elif (info := await runtime.sessions.info(session)).status in UNFINISHED:
+        yield info
 
 
 class _Looking(Arguments):

@@ -556,14 +556,14 @@ class Runtime:
         self.check_open()
         return await reconcile(self, check_agents(agents), session)
 
-    async def check(self, agents: Iterable[Agent], *, others: bool = True) -> Deploy:
+    async def check(self, agents: Iterable[Agent], *, others: bool = True, session: str | None = None) -> Deploy:
         """What these agents would make of the sessions that are unfinished now, before a deploy: which they could not take up, and why.
 
-        Reads only. ``others``: sessions of agents that are not among them count as refused; False leaves them out. Raises `UsageError` for
-        two agents of one name, and what resolving their models raises.
+        Reads only. ``others``: sessions of agents that are not among them count as refused; False leaves them out. ``session`` looks at
+        that one alone. Raises `UsageError` for two agents of one name, `SessionNotFound`, and what resolving their models raises.
         """
         self.check_open()
-        return await check_deploy(self, agents, others=others)
+        return await check_deploy(self, agents, others=others, session=session)
 
     async def usage(
         self,

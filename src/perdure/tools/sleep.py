@@ -41,6 +41,8 @@ def _moment(name: str, arguments: dict[str, Any], now: int) -> int:
             raise ArgumentsInvalid(f"until={until!r:.40} is no time: write it as 2026-01-31T12:00:00+01:00") from None
         if moment.tzinfo is None:
             raise ArgumentsInvalid(f"until={until!r:.40} names no time zone")
+        if moment.timestamp() * 1000 > now + LONGEST_SLEEP * 1000:
+            raise ArgumentsInvalid(f"until={until!r:.40} is too far off: {name} takes at most ten years")
         return max(1, round(moment.timestamp() * 1000))
     if not seconds <= LONGEST_SLEEP:
         raise ArgumentsInvalid(f"{name} takes at most {LONGEST_SLEEP} seconds")

@@ -333,6 +333,11 @@ def _declare(
     if description is not None and not isinstance(description, str):
         raise InvalidTool(f"the description of the tool {name!r} must be text")
     shape = shape_of(function, name)
+    if effect == "transactional" and not shape.context:
+        raise InvalidTool(
+            f"the tool {name!r} is transactional and takes no context, so that it has no transaction",
+            hint="its first parameter is ctx: ToolContext, and it returns ctx.transaction(…)",
+        )
     try:
         canonical.check(shape.description if description is None else description, "its description")
     except NotCanonical as error:

@@ -25,6 +25,7 @@ def using(name, arguments, item):
 
 step = using("remind", {}, remind)
 timer = using("sleep", {"seconds": 172800}, sleep_tool())
+child = using("sleeper", {"task": "Come back."}, step.as_tool()).replace(name="lead")
 '''
 
 DAY = 86_400_000
@@ -36,7 +37,7 @@ def sleepers(perdure: Program) -> Program:
     return perdure
 
 
-@pytest.mark.parametrize("kind", ["step", "timer"])
+@pytest.mark.parametrize("kind", ["step", "timer", "child"])
 def test_without_waiting_a_command_says_until_when_the_session_sleeps_and_ends(kind: str, sleepers: Program) -> None:
     agent, before = f"sleepers:{kind}", time.time() * 1000
     told = sleepers.json("run", agent, "go", "--session", "s", "--no-wait", code=6)

@@ -108,7 +108,9 @@ async def test_a_row_is_there_exactly_when_its_receipt_is(path: Path) -> None:
     assert {rows for rows, _ in seen} == {0, 1, 2, 3}
 
 
-async def test_a_tool_may_await_it_and_may_be_sync(runtime: Runtime) -> None:
+async def test_a_tool_may_await_it_and_may_be_sync_and_one_that_leaves_it_out_is_warned_of(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
     @tool(effect="transactional")
     async def awaits(ctx: ToolContext, seat: str) -> Any:
         return await ctx.transaction(reserve, seat, "me")
@@ -125,6 +127,8 @@ async def test_a_tool_may_await_it_and_may_be_sync(runtime: Runtime) -> None:
     await runtime.run(agent, "Please.", session="s")
 
     assert await responses(runtime) == [{"seat": "1", "taken": 1}, {"seat": "2", "taken": 2}, "nothing to do for 3"]
+    [warning] = [record.getMessage() for record in caplog.records if "transaction" in record.getMessage()]
+    assert warning.startswith("the transactional tool idle ended without its transaction")
 
 
 def raising(connection: Any, seat: str) -> None:

@@ -116,7 +116,10 @@ async def test_until_names_a_moment_and_what_names_none_is_told_to_the_model(sta
     async with stage.process() as runtime:
         await runtime.run(sleeper(until=at.isoformat()), "x", session="s", submission="m")
         assert stage.clock.now() >= at.timestamp() * 1000
-        for number, wrong in enumerate(({}, {"seconds": 1, "until": at.isoformat()}, {"until": "soon"}, {"until": "2026-01-01T00:00:00"})):
+        far = (at + timedelta(days=3661)).isoformat()
+        for number, wrong in enumerate(
+            ({}, {"seconds": 1, "until": at.isoformat()}, {"until": "soon"}, {"until": "2026-01-01T00:00:00"}, {"until": far})
+        ):
             await runtime.run(sleeper(**wrong), "x", session=f"w{number}", submission="m")
             assert (await responses(runtime, f"w{number}"))[0].startswith(("sleep takes either", "until="))
 
