@@ -62,16 +62,12 @@ def _write(console: Console, pieces: Iterable[Piece], indent: int) -> None:
     for piece in pieces:
         words, style = (piece, "") if isinstance(piece, str) else piece
         text.append(clean(words), style=style)
-    if not console.is_terminal:
-        # Whoever reads a file wants lines, not the width of a screen that isn't there.
-        console.print(Text(" " * indent).append_text(text), soft_wrap=True)
-        return
+    # Whoever reads a file wants lines, not the width of a screen that isn't there.
     width = max(10, console.width - indent)
-    for line in text.wrap(console, width, overflow="fold"):
-        line.rstrip()
-        console.print(Text(" " * indent).append_text(line), soft_wrap=True)
-    if not text.plain:
-        console.print()
+    for line in text.wrap(console, width, overflow="fold") if console.is_terminal else text.split("\n", allow_blank=True):
+        if console.is_terminal:
+            line.rstrip()
+        console.print(Text(" " * indent).append_text(line) if line.plain else "", soft_wrap=True)
 
 
 def columns(screen: Screen, head: tuple[str, ...], rows: list[tuple[Piece, ...]]) -> None:

@@ -102,7 +102,7 @@ def _show_turn(screen: Screen, turn: dict[str, Any]) -> None:
     if turn.get("usage"):
         usage = _usage(turn["usage"])
         if any(item.get("spent") for item in turn["items"] if item["type"] == "child"):
-            usage += ", with the agents that it called"
+            usage += ", called agents included"
         amounts = f"{counted(turn['steps'], 'step')} · {counted(turn['tool_calls'], 'tool call')}"
         screen.line((f"{amounts} · {usage}", "dim"), indent=2)
 

@@ -211,7 +211,7 @@ async def _quit(talk: TypedTalk, handle: Session, rest: str) -> None:
 COMMANDS: dict[str, Slash] = {
     "help": Slash("", "this list", _help),
     "steer": Slash("TEXT", "join the running turn before its next model call", _steer),
-    "queue": Slash("TEXT", "begin a turn of its own when the running one is over (what Enter does)", _queue),
+    "queue": Slash("TEXT", "begin a turn of its own behind this one (what Enter does)", _queue),
     "attach": Slash("[FILE]", "send a file with the next message; none without FILE", _attach),
     "note": Slash("TEXT", "tell the model something besides the conversation", _note),
     "waiting": Slash("", "the messages that wait", _waiting),

@@ -58,7 +58,7 @@ def test_the_timeline_of_a_caller_names_the_sessions_of_those_that_it_called_and
     team("run", "team:caller", "go", "--session", "s")
     shown = team("show", "s")
     assert "in s.t2.0.1 · 2 model calls" in shown
-    assert shown.rstrip().endswith("2 steps · 1 tool call · 4 model calls, tokens unknown, with the agents that it called")
+    assert shown.rstrip().endswith("2 steps · 1 tool call · 4 model calls, tokens unknown, called agents included")
     [turn] = team.json("show", "s")["turns"]
     [child] = [item for item in turn["items"] if item["type"] == "child"]
     assert (child["session"], child["spent"]["calls"]) == ("s.t2.0.1", 2)
