@@ -43,7 +43,7 @@ async def test_a_repeated_attempt_plays_the_same_step() -> None:
 
 
 async def test_the_end_of_the_script_is_said_clearly() -> None:
-    with pytest.raises(UsageError, match="the script has 1 steps, and step 2 was asked for"):
+    with pytest.raises(UsageError, match="the script has 1 step, and step 2 was asked for"):
         await play(ScriptedModel(["one"]), a_request(1))
 
 

@@ -164,8 +164,9 @@ class ScriptedModel(FunctionModel):
             return self._step(self._repairs[request.repair - 1], request)
         position = request.answers
         if position >= len(self._steps):
+            steps = "1 step" if len(self._steps) == 1 else f"{len(self._steps)} steps"
             raise UsageError(
-                f"the script has {len(self._steps)} steps, and step {position + 1} was asked for",
+                f"the script has {steps}, and step {position + 1} was asked for",
                 hint="add a step, or look why the agent went on",
             )
         return self._step(self._steps[position], request)

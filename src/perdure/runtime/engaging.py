@@ -175,8 +175,9 @@ class Engagements:
             taken = {name for name, driver in self.drivers.items() if driver.occupied} | self.lingering.keys()
             busy = len(taken - {session_id})
             if busy >= self._capacity:
+                working = "1 session is" if busy == 1 else f"{busy} sessions are"
                 raise CapacityExceeded(
-                    f"{busy} sessions are worked on here, as many as capacity allows", hint="wait for one to end, or raise capacity="
+                    f"{working} worked on here, as many as capacity allows", hint="wait for one to end, or raise capacity="
                 )
 
     async def _drive(self, driver: Driver) -> None:

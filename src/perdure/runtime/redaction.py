@@ -199,7 +199,7 @@ class Redaction(Transcripts):
             elif seq in command.entries and not _refers(entry):
                 raise InvalidSpan(f"entry {seq} is a {entry.kind} without content", hint="name a message, a receipt, a note or a reason")
         if not rows:
-            where = "; ".join(unreachable) or f"{len(gone)} entries were redacted before"
+            where = "; ".join(unreachable) or ("it was redacted before" if len(gone) == 1 else f"all {len(gone)} were redacted before")
             raise NothingChanged(f"there is nothing to remove here: {where}", hint="nothing was written", unreachable=tuple(unreachable))
         rows.sort(key=lambda row: row.seq)
         decided = Redact(
