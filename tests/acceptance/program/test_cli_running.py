@@ -197,5 +197,5 @@ async def test_what_is_known_of_a_session_is_read_once_before_it_is_gone_on_with
             await owned_info(runtime, "s", "other")
         assert await owned_info(runtime, "new", owner) is None
         await runtime.sessions.delete("s")
-        with pytest.raises(SessionNotFound, match="deleted"):
+        with pytest.raises(SessionNotFound):
             await owned_info(runtime, "s", owner)

@@ -20,12 +20,12 @@ async def remind(ctx: ToolContext) -> str:
     await ctx.sleep_until("two-days", timedelta(days=2))
     return "reminded"
 
-def using(name, arguments, item):
-    return Agent("sleeper", model=ScriptedModel([Reply(tool_calls=[ToolCall(name, arguments)]), "Done."]), tools=[item])
+def using(name, arguments, item, called="sleeper"):
+    return Agent(called, model=ScriptedModel([Reply(tool_calls=[ToolCall(name, arguments)]), "Done."]), tools=[item])
 
 step = using("remind", {}, remind)
 timer = using("sleep", {"seconds": 172800}, sleep_tool())
-child = using("sleeper", {"task": "Come back."}, step.as_tool()).replace(name="lead")
+child = using("sleeper", {"task": "Come back."}, step.as_tool(), "lead")
 '''
 
 DAY = 86_400_000
@@ -56,7 +56,9 @@ def test_who_waits_is_told_until_when_and_can_stop_what_then_is_known(kind: str,
     assert waiting.stderr is not None
     told = ""
     while f"{name} sleeps until " not in told:
-        told += waiting.stderr.readline()
+        line = waiting.stderr.readline()
+        assert line, f"the command ended, and never said it: {told}"
+        told += line
     sleepers.until(lambda: sleepers.json("why", "s")["status"] == "waiting")
     waiting.send_signal(signal.SIGINT)
     sleepers.end(waiting, code=130)
