@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["belongs", "check_call", "check_command", "check_policy"]
 
-SINCE = "; agents=[…] says what its code has by now"
-
 
 class _Declared(NamedTuple):
     """The tools of an agent, and the commands of its middleware by the middleware's name."""
@@ -74,14 +72,14 @@ async def check_policy(runtime: Runtime, session_id: str, name: str, policy: Too
         return
     for tool in (*(policy.only or ()), *policy.never, *policy.ask):
         if tool not in known.tools:
-            raise UsageError(f"the agent {known.agent!r} has no tool {tool!r}", hint=_slip(tool, known.tools, "" if agents else SINCE))
+            raise _unknown(f"the agent {known.agent!r} has no tool {tool!r}", tool, known.tools, agents)
 
 
 def check_call(agent: Agent, tool: str, arguments: dict[str, Any]) -> None:
     """Raises `UsageError` for a call that could only fail: nothing of it stands in the journal then, nor is the model told."""
     known = [spec.name for spec in agent.specs]
     if tool not in known:
-        raise UsageError(f"the agent {agent.name!r} has no tool {tool!r}", hint=_slip(tool, known))
+        raise UsageError(f"the agent {agent.name!r} has no tool {tool!r}", hint=f"{_slip(tool, known)}; nothing was changed")
     if wrong := misfit(agent, tool, arguments):
         raise UsageError(wrong, hint="nothing was called")
 
@@ -90,17 +88,22 @@ async def check_command(runtime: Runtime, session_id: str, name: str, middleware
     """Raises `UsageError` for a command that the session's agent ``name`` has no middleware for."""
     if (known := await _declared(runtime, session_id, name, agents)) is None:
         return
-    since = "" if agents else SINCE
     if middleware not in known.commands:
-        raise UsageError(f"the agent {known.agent!r} has no middleware {middleware!r}", hint=_slip(middleware, [*known.commands], since))
+        raise _unknown(f"the agent {known.agent!r} has no middleware {middleware!r}", middleware, [*known.commands], agents)
     if command not in known.commands[middleware]:
-        raise UsageError(
-            f"the middleware {middleware!r} has no command {command!r}", hint=_slip(command, known.commands[middleware], since)
-        )
+        raise _unknown(f"the middleware {middleware!r} has no command {command!r}", command, known.commands[middleware], agents)
 
 
-def _slip(name: str, known: Sequence[str], since: str = "") -> str:
-    """What is there instead of what was named, and how to name what the code has since."""
+def _unknown(message: str, name: str, known: Sequence[str], agents: Sequence[Agent]) -> UsageError:
+    """What is said of a name that isn't known, and how to name what the code has since, where nobody looked there."""
+    meant = _slip(name, known)
+    if agents:
+        return UsageError(message, hint=f"{meant}; nothing was changed")
+    return UsageError(message, hint=f"{meant}; agents=[…] says what its code has by now; nothing was changed")
+
+
+def _slip(name: str, known: Sequence[str]) -> str:
+    """What is there instead of what was named."""
     meant = "".join(f"did you mean {item}? " for item in get_close_matches(name, known, 1))
     shown = [item for item in known if item not in (READ_RESULT, FINISH)]
-    return f"{meant}it has {', '.join(shown) or 'none'}{since}; nothing was changed"
+    return f"{meant}it has {', '.join(shown) or 'none'}"
