@@ -176,7 +176,7 @@ class Calls:
             words = f"{NOT_EXECUTED}: {judged.denied_by} denies it: {ruling.reason}"
             return PlannedCall(plan=plan, verdict="reject", failure=Failure(code="denied", message=words))
         withheld = None if self._agent.ends(name) else _withheld(batch.checkpoint.tools, name)
-        if wrong := _unknown(agent, name) if tool is None else withheld or problem(tool, arguments):
+        if wrong := _unknown(agent, name) if tool is None else withheld or problem(tool, arguments, batch.now):
             return PlannedCall(plan=plan, verdict="reject", failure=wrong)
         assert tool is not None
         plan = self._described(plan, tool, arguments, batch)
@@ -222,7 +222,7 @@ class Calls:
             arguments = await self.arguments(item, ledger, batch)
             wrong = _unknown(self._agent, item.plan.name) if tool is None else _withheld(batch.checkpoint.tools, item.plan.name)
             if wrong is None and tool is not None and item.edited:
-                wrong = problem(tool, arguments)
+                wrong = problem(tool, arguments, batch.now)
             if wrong is not None:
                 batch.apply(AttemptEnded(operation=item.id, attempt=0, status="failed", failure=wrong, at=batch.now))
             elif tool is not None:
@@ -285,10 +285,12 @@ class Calls:
         return self._edited[item.edited]
 
 
-def problem(tool: Tool, arguments: Any) -> Failure | None:
-    """Why arguments don't fit a tool, in words that the model can read."""
+def problem(tool: Tool, arguments: Any, now: int = 0) -> Failure | None:
+    """Why arguments don't fit a tool, in words that the model can read; without ``now`` (ms) no time is too far off."""
     try:
-        tool.check(arguments)
+        kwargs = tool.check(arguments).kwargs
+        if now and tool.delegation is not None and tool.delegation.moment is not None:
+            tool.delegation.moment(kwargs, now)
     except ArgumentsInvalid as error:
         return Failure(code="invalid_arguments", message=str(error))
     return None

@@ -29,7 +29,7 @@ def sleep_tool(name: str = "sleep") -> Tool:
 
 
 def _moment(name: str, arguments: dict[str, Any], now: int) -> int:
-    """When a call's time has come, in ms since 1970. Raises `ArgumentsInvalid`."""
+    """When a call's time has come, in ms since 1970. Raises `ArgumentsInvalid`; where ``now`` is 0 nobody knows what is too far off."""
     seconds: float | None = arguments.get("seconds")
     until: str | None = arguments.get("until")
     if (seconds is None) == (until is None):
@@ -41,7 +41,7 @@ def _moment(name: str, arguments: dict[str, Any], now: int) -> int:
             raise ArgumentsInvalid(f"until={until!r:.40} is no time: write it as 2026-01-31T12:00:00+01:00") from None
         if moment.tzinfo is None:
             raise ArgumentsInvalid(f"until={until!r:.40} names no time zone")
-        if moment.timestamp() * 1000 > now + LONGEST_SLEEP * 1000:
+        if now and moment.timestamp() * 1000 > now + LONGEST_SLEEP * 1000:
             raise ArgumentsInvalid(f"until={until!r:.40} is too far off: {name} takes at most ten years")
         return max(1, round(moment.timestamp() * 1000))
     if not seconds <= LONGEST_SLEEP:
