@@ -77,7 +77,8 @@ async def say_why(runtime: Runtime, screen: Screen, session_id: str, db: str, ag
         "wake_at": head.row.wake_at,
         "claims": head.row.claims,
         "limited": checkpoint.limited.turn if checkpoint.limited is not None else None,
-        "refused": await _refused(runtime, session_id, agents) if agents else None,
+        "refused": await _refused(runtime, session_id),
+        "unfit": await _unfit(runtime, session_id, agents) if agents else None,
     }
     facts["next"] = [_whose(move, head.row.agent) for move in _next(facts, head, db)]
     if screen.as_json:
@@ -86,7 +87,7 @@ async def say_why(runtime: Runtime, screen: Screen, session_id: str, db: str, ag
         _show(screen, facts, requests)
 
 
-async def _refused(runtime: Runtime, session_id: str, agents: Sequence[Agent]) -> list[str]:
+async def _unfit(runtime: Runtime, session_id: str, agents: Sequence[Agent]) -> list[str]:
     """Why the code of these agents could not go on with it; nothing if it could, or if there is nothing to go on with."""
     team = {member.name: member for agent in agents for member in agent.team.values()} | {agent.name: agent for agent in agents}
     found = await runtime.check(team.values(), session=session_id)
@@ -116,6 +117,16 @@ async def _holder(runtime: Runtime, head: Loaded) -> dict[str, Any] | None:
     runner = next((item for item in await runtime.store.runners() if item.id == head.row.holder), None)
     known = {} if runner is None else {"host": runner.host, "pid": runner.pid, "expires": runner.expires}
     return {"runner": head.row.holder, "alive": head.holder_alive, **known}
+
+
+async def _refused(runtime: Runtime, session_id: str) -> list[dict[str, Any]]:
+    """The processes that can't go on with it as they are, and why."""
+    return [
+        {"runner": runner.id, "host": runner.host, "pid": runner.pid, "since": refusal.since, "reason": refusal.reason}
+        for runner in await runtime.store.runners()
+        for refusal in runner.refused
+        if runner.alive and refusal.session_id == session_id
+    ]
 
 
 def _turn(checkpoint: Checkpoint) -> dict[str, Any] | None:
@@ -185,7 +196,7 @@ def _next(facts: dict[str, Any], head: Loaded, db: str) -> list[str]:
     session_id = head.row.session_id
     resume = resume_command(db, session_id)
     holder = facts["holder"]
-    if facts["refused"]:
+    if facts["unfit"]:
         stop = command(db, "interrupt", session_id)
         return [f"finish it with the code that it was begun with, stop the turn with `{stop}`, or see `on_change` of its Agent"]
     if head.row.status == "archived":
@@ -209,6 +220,9 @@ def _next(facts: dict[str, Any], head: Loaded, db: str) -> list[str]:
         return [f"the agents that it called have to answer: {called}", f"`{resume}` takes up what nobody works on"]
     if facts["turn"] is not None and facts["operations"] and all(item["status"] in ("awaiting", "asleep") for item in facts["operations"]):
         return [f"it goes on by itself at that time, with a worker, or whoever has it open; else `{resume}`"]
+    if facts["turn"] is not None and facts["refused"]:
+        stop = command(db, "interrupt", session_id)
+        return [f"a worker whose code can go on with it takes it up at once; `{stop}` ends its turn without one"]
     if facts["turn"] is not None:
         looked = f"`{command(db, 'why', session_id)} --agents …`"
         return [
@@ -251,6 +265,8 @@ def _show(screen: Screen, facts: dict[str, Any], requests: list[Request]) -> Non
         place = f"process {holder['pid']} on {holder['host']}" if "pid" in holder else f"runner {holder['runner']}"
         alive = ("alive", "green") if holder["alive"] else ("dead", "bold red")
         screen.line(f"held by {place}, ", alive)
+    for item in facts["refused"]:
+        screen.line((f"refused by process {item['pid']} on {item['host']} for {since(item['since'])}: {item['reason']}", "red"))
     if facts["turn"] is not None:
         turn = facts["turn"]
         screen.line(
@@ -281,9 +297,9 @@ def _show(screen: Screen, facts: dict[str, Any], requests: list[Request]) -> Non
         screen.line(
             f"waiting since {moment(item['at'])}{later}: {item['kind']} ", short(item["text"], 60), (f"  {item['submission']}", "dim")
         )
-    for reason in facts["refused"] or ():
+    for reason in facts["unfit"] or ():
         screen.line(("✗ ", "red"), (reason, "red"))
-    if facts["refused"] == [] and facts["status"] in UNFINISHED:
+    if facts["unfit"] == [] and facts["status"] in UNFINISHED:
         screen.line(("✓ ", "green"), "the code that was named could go on with it")
     for move in facts["next"]:
         screen.line(("→ ", "cyan"), move)

@@ -163,6 +163,7 @@ async def _workers(arguments: argparse.Namespace) -> int:
         alive = [runner for runner in runners if runner.alive]
         known = {agent for runner in alive for agent in runner.agents}
         waiting = await _orphans(runtime, known)
+    refused = [(f"{runner.host}:{runner.pid}", item) for runner in alive for item in runner.refused]
     if arguments.json:
         screen.json(
             {
@@ -181,6 +182,8 @@ async def _workers(arguments: argparse.Namespace) -> int:
             state = ("alive", "green") if lives else (f"gone {since(runner.expires)} ago", "red")
             rows.append((f"{runner.host}:{runner.pid}", state, ", ".join(runner.agents), sessions))
         columns(screen, ("WORKER", "STATE", "AGENTS", "WORKS ON"), rows)
+    for who, refusal in refused:
+        screen.line((refusal.session_id, "bold"), f" is refused by {who}, for {since(refusal.since)}: {refusal.reason}")
     for info in waiting:
         screen.line((info.session_id, "bold"), f" waits for the agent {info.agent!r}, which no worker has")
     return OK

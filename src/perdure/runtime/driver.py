@@ -93,6 +93,7 @@ class Driver:
         self.ran_a_turn = False
         self.lingering: list[asyncio.Task[None]] = []
         self.forced = False
+        self.answered_for = False
         self.held = False
         self._noted = Metadata()
         self._known = Known(self.store, session_id, unstored=self._unstored)

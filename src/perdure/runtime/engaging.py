@@ -187,7 +187,7 @@ class Engagements:
             await driver.run()
         except Exception as error:
             driver.error = error
-            if not self._runtime.news.ended(session_id, error):
+            if not self._runtime.news.ended(session_id, error) and not driver.answered_for:
                 _log.warning("the work on %s ended: %s", session_id, error)
             if not isinstance(error, Fenced) and not self._runtime.closed:
                 self.left_behind[session_id] = isinstance(error, PerdureError)

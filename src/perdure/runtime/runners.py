@@ -7,10 +7,10 @@ import logging
 import os
 import socket
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from ..core.errors import StoreError
-from ..store.base import Runner, Store
+from ..store.base import Refusal, Runner, Store
 from .clock import Clock
 
 __all__ = ["Heartbeat"]
@@ -33,6 +33,7 @@ class Heartbeat:
         self._after = after
         self.expires: int | None = None
         self._agents: set[str] = set()
+        self._refused: tuple[Refusal, ...] = ()
         self._task: asyncio.Task[None] | None = None
         self._registering = asyncio.Lock()
 
@@ -46,10 +47,26 @@ class Heartbeat:
             if self._task is None:
                 self._task = asyncio.create_task(self._beat_on(), name="perdure heartbeat")
 
+    async def refuse(self, refused: Sequence[Refusal]) -> None:
+        """Say with the lease, from now on, what can't go on in this process. Raises a `StoreError`."""
+        async with self._registering:
+            if (before := self._refused) != (after := tuple(refused)):
+                self._refused = after
+                try:
+                    await self._beat()
+                except BaseException:
+                    self._refused = before
+                    raise
+
     async def _beat(self) -> None:
-        now = self._clock.now()
         runner = Runner(
-            id=self.runner_id, host=socket.gethostname(), pid=os.getpid(), started=now, expires=0, agents=tuple(sorted(self._agents))
+            id=self.runner_id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            started=self._clock.now(),
+            expires=0,
+            agents=tuple(sorted(self._agents)),
+            refused=self._refused,
         )
         self.expires = await self._store.heartbeat(runner, self._lease_ms)
 

@@ -29,7 +29,7 @@ from ..core.records import Identity, Limits
 from ..models.base import Model
 from ..models.prices import Price, Prices
 from ..models.router import Router
-from ..store.base import Store
+from ..store.base import Refusal, Store
 from ..store.blobs import BlobStore
 from ..store.outside import WithBlobs
 from ..store.timekeeping import Timekeeper
@@ -465,14 +465,16 @@ class Runtime:
             deliver=check_deliver(deliver),
         )
 
-    async def register(self, agents: Iterable[Agent]) -> None:
-        """Let others know that sessions of these agents, and of those that they call or hand over to, are taken up here.
+    async def register(self, agents: Iterable[Agent], *, refused: Sequence[Refusal] = ()) -> None:
+        """Let others know that sessions of these agents, and of those that they call or hand over to, are taken up here, but for what is
+        ``refused`` now.
 
         Raises a `StoreError`.
         """
         self.check_open()
         for name in sorted({name for agent in agents for name in (agent.name, *agent.team)}):
             await self.work.heartbeat.register(name)
+        await self.work.heartbeat.refuse(refused)
 
     async def recover(self, agents: Iterable[Agent], *, session: str | None = None, force: bool = False) -> list[str]:
         """Take up every session of these agents, and of those that they call or hand over to, that somebody must look at.
@@ -535,6 +537,7 @@ class Runtime:
             await driver.taken_up.wait()
         else:
             driver = await self.work.engage(session_id, agent, force=force, team=team)
+            driver.answered_for = True
             task = self.work.tasks.get(session_id)
             driver.take_up()
             self.work.disengage(driver)

@@ -42,6 +42,7 @@ __all__ = [
     "NoSession",
     "OutsideBlob",
     "QueueIsFull",
+    "Refusal",
     "Run",
     "Runner",
     "Send",
@@ -406,8 +407,19 @@ class News(msgspec.Struct, frozen=True):
     seq: int
 
 
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that a runner can't go on with, since when, and why."""
+
+    session_id: str
+    since: int
+    reason: str
+
+
 class Runner(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that can hold sessions, as `runners` shows it. ``alive`` is by the store's clock and, on one machine, by its file lock."""
+    """A process that can hold sessions, as `runners` shows it. ``alive`` is by the store's clock and, on one machine, by its file lock.
+
+    ``refused`` is what it says that it can't go on with now, the latest first; it may leave out what is too much to tell.
+    """
 
     id: str
     host: str
@@ -415,6 +427,7 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
     started: int
     expires: int
     agents: tuple[str, ...]
+    refused: tuple[Refusal, ...] = ()
     alive: bool = True
 
 
@@ -522,8 +535,8 @@ class Store(Protocol):
         ``left``: only what dead holders left.
         """
 
-    async def next_wake(self) -> int | None:
-        """The earliest ``wake_at`` of any session that nobody holds."""
+    async def next_wake(self, *, after: int = 0) -> int | None:
+        """The earliest ``wake_at`` behind ``after`` of any session that nobody holds."""
 
     async def inbox(self, no: int) -> list[InboxRow]:
         """The submissions that nobody consumed, by arrival."""

@@ -412,10 +412,10 @@ class MemoryStore:
             now=now,
         )
 
-    async def next_wake(self) -> int | None:
+    async def next_wake(self, *, after: int = 0) -> int | None:
         self._time()
         rows = (session.row for session in self._content.by_no.values())
-        return min((row.wake_at for row in rows if row.holder is None and row.wake_at is not None), default=None)
+        return min((row.wake_at for row in rows if row.holder is None and row.wake_at is not None and row.wake_at > after), default=None)
 
     async def inbox(self, no: int) -> list[InboxRow]:
         self._time()

@@ -122,8 +122,8 @@ class PassingStore:
     async def runnable(self, *, limit: int, agents: Sequence[str] | None = None, left: bool = False) -> list[str]:
         return await self.inner.runnable(limit=limit, agents=agents, left=left)
 
-    async def next_wake(self) -> int | None:
-        return await self.inner.next_wake()
+    async def next_wake(self, *, after: int = 0) -> int | None:
+        return await self.inner.next_wake(after=after)
 
     async def inbox(self, no: int) -> list[InboxRow]:
         return await self.inner.inbox(no)

@@ -23,6 +23,8 @@ from .base import (
     NewSession,
     NoSession,
     OutsideBlob,
+    Refusal,
+    Runner,
     Send,
     SessionQuery,
     SessionRow,
@@ -43,7 +45,9 @@ __all__ = [
     "check_commit",
     "check_new",
     "check_within",
+    "decode_told",
     "elsewhere",
+    "encode_told",
     "is_strange",
     "judge",
     "matches",
@@ -56,6 +60,16 @@ __all__ = [
 
 Clock = Callable[[], int]
 """Milliseconds since 1970."""
+
+
+def encode_told(runner: Runner) -> tuple[str, str]:
+    """What a runner says of itself, as it is stored: its agents, and what it refuses."""
+    return canonical.encode(list(runner.agents)).decode(), canonical.encode(list(runner.refused)).decode()
+
+
+def decode_told(agents: str, refused: str) -> tuple[tuple[str, ...], tuple[Refusal, ...]]:
+    """What `encode_told` made."""
+    return msgspec.json.decode(agents, type=tuple[str, ...]), msgspec.json.decode(refused, type=tuple[Refusal, ...])
 
 
 class Head(msgspec.Struct, frozen=True):

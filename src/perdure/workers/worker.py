@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 
 from ..agent import Agent
-from ..core.errors import CapacityExceeded, StoreError, UsageError
+from ..core.errors import CapacityExceeded, Fenced, StoreCorrupt, StoreError, UsageError
 from ..runtime.runtime import Runtime
+from ..store.base import Loaded
 from .engine import Engine
+from .refused import Refused
 
 __all__ = ["Worker", "check_agents"]
 
@@ -21,7 +25,10 @@ OVERDUE_MS = 5_000
 """How long a session that was hinted at may wait before whoever sees that looks at it itself."""
 
 AT_ONCE = 200
-"""How many sessions are hinted at together."""
+"""How many sessions are hinted at together. Those that are refused here or held up are not counted: they keep no other from being found."""
+
+TOLD_APART = 1.0
+"""How often at most others are told what is refused here, and what they refuse is read (seconds)."""
 
 LOOKS_APART = 0.05
 """How long after one look into the store the next one may begin (seconds): whatever is committed changes something, and those who run
@@ -69,6 +76,9 @@ class Worker:
         self._working: set[str] = set()
         self._suspect = ""
         self._held_up: set[str] = set()
+        self._refused = Refused(time.monotonic)
+        self._elsewhere: frozenset[str] = frozenset()
+        self._told_at = -TOLD_APART
         self._hinted: dict[str, int] = {}
         self._to_hint: dict[str, None] = {}
         self._more_to_hint = asyncio.Event()
@@ -91,7 +101,7 @@ class Worker:
         Errors of the store and of the engine are logged and outlived: what they kept from being done is found again.
         """
         store = self._runtime.store
-        unlisten = store.changes(lambda no: self._news.set())
+        unlisten = store.changes(self._notice)
         tasks = [
             asyncio.create_task(self._outliving("the engine", self._follow), name="perdure worker"),
             asyncio.create_task(self._outliving("the store", self._scout), name="perdure scout"),
@@ -106,6 +116,10 @@ class Worker:
             # What the engine runs ends when the runtime lets go of it, and the engine's task behind that.
             await self._runtime.close()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _notice(self, no: int | None) -> None:
+        self._refused.notice(no)
+        self._news.set()
 
     async def _outliving(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
         pause = PAUSE
@@ -132,9 +146,14 @@ class Worker:
             again = loop.time() + LOOKS_APART
             await self._watch_suspect()
             now = await self._runtime.store.now()
-            found = await self._runtime.store.runnable(limit=AT_ONCE, agents=self._names)
-            due = [name for name in found if name not in self._working]
+            await self._look_at_refused()
+            limit = self._window
+            found = await self._runtime.store.runnable(limit=limit, agents=self._names)
+            if len(found) < limit:
+                self._refused.keep({*found} | self._working)
+            due = [name for name in found if name not in self._working and not self._refused.rests(name)]
             self._held_up &= {*due}
+            await self._tell(due)
             self._hinted = {name: self._hinted[name] for name in due if name in self._hinted}
             # What somebody else did meanwhile needs no hint: while the engine hangs, no more waits for it than is due.
             self._to_hint = {name: None for name in self._to_hint if name in self._hinted}
@@ -143,9 +162,42 @@ class Worker:
                 self._hinted.update(dict.fromkeys(new, now))
                 self._to_hint.update(dict.fromkeys(new))
                 self._more_to_hint.set()
-            self._look_here([name for name, at in self._hinted.items() if now - at >= OVERDUE_MS and name not in self._held_up])
+            late = [name for name, at in self._hinted.items() if now - at >= OVERDUE_MS or name in self._elsewhere]
+            self._look_here([name for name in late if name not in self._held_up])
             await self._rest(now)
             await asyncio.sleep(max(0.0, again - loop.time()))
+
+    @property
+    def _window(self) -> int:
+        """How many sessions are asked for, so that there is room for others behind those that can't be taken up here now."""
+        return AT_ONCE + len(self._refused) + len(self._held_up)
+
+    async def _look_at_refused(self) -> None:
+        """What was refused where it stood, and stands elsewhere now, may go on."""
+        for session_id in self._refused.changed():
+            if not self._refused.stands(session_id, await self._runtime.store.load(session_id)):
+                self._refused.forget(session_id)
+
+    async def _tell(self, due: list[str]) -> None:
+        """Say what is refused here, and hear what others refuse: a hint may go to them again and again, so that this one looks itself."""
+        if (clock := time.monotonic()) - self._told_at < TOLD_APART:
+            return
+        if self._refused.news:
+            self._told_at = clock
+            try:
+                await self._runtime.register(self._agents, refused=self._refused.told())
+            except BaseException:
+                self._refused.news = True
+                raise
+        if due:
+            self._told_at = clock
+            try:
+                runners = await self._runtime.store.runners()
+            except StoreCorrupt:
+                # A row that can't be read keeps nobody from working.
+                runners = []
+            others = (item for item in runners if item.alive and item.id != self._runtime.runner_id)
+            self._elsewhere = frozenset(refusal.session_id for item in others for refusal in item.refused)
 
     async def _pass_on(self) -> None:
         """Give hints. Who looks into the store doesn't wait for that: an engine may take its time when its database was away."""
@@ -153,7 +205,7 @@ class Worker:
             await self._more_to_hint.wait()
             self._more_to_hint.clear()
             # What a dead worker left may hold an effect of unknown outcome, and doesn't wait behind what has not begun.
-            left = {*await self._runtime.store.runnable(limit=AT_ONCE, agents=self._names, left=True)}
+            left = {*await self._runtime.store.runnable(limit=self._window, agents=self._names, left=True)}
             names, self._to_hint = [*self._to_hint], {}
             await self._hint([name for name in names if name in left], urgent=True)
             await self._hint([name for name in names if name not in left])
@@ -176,8 +228,8 @@ class Worker:
 
     async def _rest(self, now: int) -> None:
         """Until something changed, the next moment comes, or it is time to look anyway."""
-        wake = await self._runtime.store.next_wake()
-        seconds = self._poll if wake is None or wake <= now else min(self._poll, (wake - now) / 1000)
+        wake = await self._runtime.store.next_wake(after=now)
+        seconds = self._poll if wake is None else min(self._poll, (wake - now) / 1000)
         try:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -191,18 +243,25 @@ class Worker:
         self._working.add(session_id)
         self._to_hint.pop(session_id, None)
         try:
-            if await self._is_suspect(session_id):
+            head = await self._runtime.store.load(session_id)
+            if self._refused.rests(session_id) and self._refused.stands(session_id, head):
+                return
+            if _is_suspect(head):
                 if self._suspect:
                     self._held_up.add(session_id)
                     return
                 self._suspect = session_id
             self._held_up.discard(session_id)
             await self._runtime.recover(self._agents, session=session_id)
+            if self._refused.forget(session_id):
+                _log.info("the session %s goes on here", session_id)
         except CapacityExceeded:
             _log.info("there is no room for %s just now", session_id)
+        except Fenced:
+            _log.info("another worker took %s over", session_id)
         except Exception as error:
             if not self._stopping.is_set():
-                _log.warning("the session %s can't go on here: %s", session_id, error)
+                await self._refuse(session_id, error)
         finally:
             self._working.discard(session_id)
             if session_id not in self._held_up:
@@ -211,9 +270,19 @@ class Worker:
             if session_id == self._suspect:
                 self._suspect_is_over()
 
+    async def _refuse(self, session_id: str, error: Exception) -> None:
+        """It can't go on here as it stands. That is said once, and again when the reason is another one."""
+        head = None
+        with suppress(StoreError):
+            head = await self._runtime.store.load(session_id)
+        reason = f"{type(error).__name__}: {error}"
+        if self._refused.add(session_id, head, reason, at=self._runtime.clock.now()):
+            _log.warning("the session %s can't go on here, and is left to others: %s", session_id, reason)
+
     async def _watch_suspect(self) -> None:
         """One that got on is none any more, however long its turn goes on."""
-        if (suspect := self._suspect) and not await self._is_suspect(suspect) and self._suspect == suspect:
+        suspect = self._suspect
+        if suspect and not _is_suspect(await self._runtime.store.load(suspect)) and self._suspect == suspect:
             self._suspect_is_over()
 
     def _suspect_is_over(self) -> None:
@@ -223,7 +292,7 @@ class Worker:
         self._suspect, self._held_up = "", set()
         self._news.set()
 
-    async def _is_suspect(self, session_id: str) -> bool:
-        """Whether the session may be what killed those who held it."""
-        head = await self._runtime.store.load(session_id)
-        return head is not None and head.row.holder is not None and head.row.claims >= SUSPECT_CLAIMS
+
+def _is_suspect(head: Loaded | None) -> bool:
+    """Whether the session may be what killed those who held it."""
+    return head is not None and head.row.holder is not None and head.row.claims >= SUSPECT_CLAIMS

@@ -50,10 +50,10 @@ def test_a_deploy_is_checked_before_it_happens(perdure: Program) -> None:
     assert perdure("check", "--agents", "agents_here")
     perdure("check", "--agents", "agents_here:number", code=2)
     # Of one session, `why` asks the code; a refusal leaves nothing behind that it could read.
-    assert perdure.json("why", "s")["refused"] is None
+    assert perdure.json("why", "s")["unfit"] is None
     assert "the code that was named could go on with it" in perdure("why", "s", "--agents", SHOP)
     told = perdure.json("why", "s", "--agents", "agents_here:changed")
-    assert told["refused"] == data["refused"][0]["reasons"]
+    assert told["unfit"] == data["refused"][0]["reasons"]
     assert "`perdure interrupt s`" in told["next"][0]
     perdure("approve", "s")
     perdure("resume", "s", "--agents", "agents_here:changed", code=3)

@@ -170,7 +170,7 @@ async def test_a_runners_row_that_can_not_be_read_keeps_nobody_from_working(path
     await store.open()
     await create(store)
     connection = apsw.Connection(str(path))
-    connection.execute(f"INSERT INTO runners VALUES ('r', 'h', 1, 1, 9999999999999, {agents})")
+    connection.execute(f"INSERT INTO runners VALUES ('r', 'h', 1, 1, 9999999999999, {agents}, '[]')")
     connection.close()
     assert await store.runnable(limit=9) == ["s"]
     with pytest.raises(StoreCorrupt):

@@ -245,10 +245,10 @@ async def test_suspects_that_are_held_up_take_no_place_from_a_session_whose_hint
         looks = worker._runtime.store.next_wake
         seen = 0
 
-        async def looked() -> Any:
+        async def looked(**options: Any) -> Any:
             nonlocal seen
             seen += 1
-            return await looks()
+            return await looks(**options)
 
         monkeypatch.setattr(worker._runtime.store, "next_wake", looked)
         await eventually(lambda: seen == 6)
@@ -368,7 +368,7 @@ async def test_what_a_dead_worker_left_is_next_however_many_others_wait_since_be
         for name in ("busy", "waits 1", "waits 2", "waits 3", "left"):
             await runtime.sessions.send(name, name, submission="m", agent="shop")
     held = "UPDATE sessions SET holder = 'r', claims = 1, fence = 1 WHERE session_id = 'left'"
-    lives = "INSERT INTO runners (id, host, pid, started, expires, agents) VALUES ('r', 'h', 1, 1, 1 << 52, '[]')"
+    lives = "INSERT INTO runners VALUES ('r', 'h', 1, 1, 1 << 52, '[]', '[]')"
     behind_its_back(file, held, lives)
     async with working(file, agent, engine, concurrency=1), asyncio.timeout(30):
         await eventually(lambda: len(engine.given) == 4 and len(order) == 1)

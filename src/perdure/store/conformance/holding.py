@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ..base import (
     Claim,
     Commit,
@@ -9,6 +11,7 @@ from ..base import (
     Held,
     InboxMoved,
     NoSession,
+    Refusal,
     Runner,
     Stale,
 )
@@ -90,6 +93,16 @@ class Holding:
             assert await store.runnable(limit=9) == ["s"]
             assert await store.claim(no, "r2") == Committed(1, 3, 1)
             await store.retire("nobody")
+
+    async def test_a_heartbeat_says_anew_what_its_runner_refuses(self, place: Place) -> None:
+        async with opened(place) as store:
+            refused = (Refusal(session_id="a", since=7, reason="“it” isn't known"), Refusal(session_id="b", since=6, reason=""))
+            await store.heartbeat(msgspec.structs.replace(runner("r1"), refused=refused), LEASE)
+            assert [known.refused for known in await store.runners()] == [refused]
+            await store.heartbeat(msgspec.structs.replace(runner("r1"), refused=refused[1:]), LEASE)
+            assert [known.refused for known in await store.runners()] == [refused[1:]]
+            await store.heartbeat(runner("r1"), LEASE)
+            assert [known.refused for known in await store.runners()] == [()]
 
     async def test_a_session_is_free_when_its_holders_store_was_closed(self, place: Place) -> None:
         async with opened(place) as one:

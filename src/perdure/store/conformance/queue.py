@@ -31,6 +31,9 @@ class Queue:
             assert await store.runnable(limit=9, agents=["x"]) == ["a"]
             assert await store.runnable(limit=9, agents=[]) == []
             assert await store.next_wake() == now - 9
+            assert await store.next_wake(after=now - 9) == now - 5
+            assert await store.next_wake(after=now) == now + 10
+            assert await store.next_wake(after=now + 10) is None
             place.clock.advance(10)
             assert await store.runnable(limit=9) == ["b", "a", "e", "c"]
 

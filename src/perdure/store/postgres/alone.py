@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from ...core import canonical
 from ...core.errors import StoreBroken, TransactionLost
 from ...core.records import Limits, Pool
 from .. import rules
@@ -237,8 +236,7 @@ def release(
 
 
 def heartbeat(line: Line, database: Database, runner: Runner, lease_ms: int) -> int:
-    agents = canonical.encode(list(runner.agents)).decode()
-    values = (runner.id, runner.host, runner.pid, runner.started, agents, lease_ms, FORGOTTEN_AFTER, database.given())
+    values = (runner.id, runner.host, runner.pid, runner.started, *rules.encode_told(runner), lease_ms, FORGOTTEN_AFTER, database.given())
     expires: int = line.run("heartbeat", *values)[0][0]
     return expires
 

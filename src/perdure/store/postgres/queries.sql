@@ -102,7 +102,7 @@ FROM perdure.release($1::bigint, $2::bigint, $3::text, $4::bigint, $5::perdure.l
 
 -- name: heartbeat
 -- Register or renew a runner.
-SELECT perdure.heartbeat($1::text, $2::text, $3::bigint, $4::bigint, $5::text, $6::bigint, $7::bigint, $8::bigint);
+SELECT perdure.heartbeat($1::text, $2::text, $3::bigint, $4::bigint, $5::text, $6::text, $7::bigint, $8::bigint, $9::bigint);
 
 -- name: retire
 -- A runner goes.
@@ -256,7 +256,7 @@ FROM perdure.sessions WHERE no > $1::bigint ORDER BY no LIMIT $2::bigint;
 
 -- name: runners
 -- All runners, and whether their leases run.
-SELECT id, host, pid, started, expires, agents, expires > coalesce($1::bigint, perdure.now()) FROM perdure.runners ORDER BY id;
+SELECT id, host, pid, started, expires, agents, refused, expires > coalesce($1::bigint, perdure.now()) FROM perdure.runners ORDER BY id;
 
 -- name: runnable
 -- Sessions of dead holders, then free ones that are due, oldest first. The moment is taken once, so that an index can be asked for it.
@@ -311,7 +311,7 @@ FROM unnest($1::text[]) AS wanted (status);
 
 -- name: next_wake
 -- When the next session that nobody holds is due.
-SELECT min(wake_at) FROM perdure.sessions WHERE holder IS NULL AND wake_at IS NOT NULL;
+SELECT min(wake_at) FROM perdure.sessions WHERE holder IS NULL AND wake_at IS NOT NULL AND wake_at > $1::bigint;
 
 -- name: inbox_waiting
 -- What nobody consumed, by arrival.

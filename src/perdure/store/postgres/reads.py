@@ -83,9 +83,9 @@ def heads(line: Line, after: int, limit: int) -> list[SessionRow]:
 
 def runners(line: Line, database: Database) -> list[Runner]:
     found = []
-    for name, host, pid, started, expires, agents, alive in line.run("runners", database.given()):
-        listed = tuple(canonical.decode(agents.encode()))
-        found.append(Runner(id=name, host=host, pid=pid, started=started, expires=expires, agents=listed, alive=alive))
+    for name, host, pid, started, expires, told_agents, told_refused, alive in line.run("runners", database.given()):
+        agents, refused = rules.decode_told(told_agents, told_refused)
+        found.append(Runner(id=name, host=host, pid=pid, started=started, expires=expires, agents=agents, refused=refused, alive=alive))
     return found
 
 
@@ -108,8 +108,8 @@ def figures(line: Line, database: Database) -> Figures:
     )
 
 
-def next_wake(line: Line) -> int | None:
-    found: int | None = line.run("next_wake")[0][0]
+def next_wake(line: Line, after: int) -> int | None:
+    found: int | None = line.run("next_wake", after)[0][0]
     return found
 
 

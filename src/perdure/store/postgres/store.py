@@ -286,8 +286,8 @@ class PostgresStore:
         database = self._opened()
         return await self._read(lambda line: reads.figures(line, database))
 
-    async def next_wake(self) -> int | None:
-        return await self._read(reads.next_wake)
+    async def next_wake(self, *, after: int = 0) -> int | None:
+        return await self._read(lambda line: reads.next_wake(line, after))
 
     async def inbox(self, no: int) -> list[InboxRow]:
         return await self._read(lambda line: reads.inbox(line, no))

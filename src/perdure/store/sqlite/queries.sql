@@ -386,12 +386,13 @@ SELECT count(*) FROM (
 
 -- name: next_wake
 -- When the next session that nobody holds is due.
-SELECT min(wake_at) FROM sessions WHERE holder IS NULL AND wake_at IS NOT NULL;
+SELECT min(wake_at) FROM sessions WHERE holder IS NULL AND wake_at IS NOT NULL AND wake_at > :after;
 
 -- name: runner_put
 -- Register or renew a runner.
-INSERT INTO runners (id, host, pid, started, expires, agents) VALUES (:id, :host, :pid, :started, :expires, :agents)
-ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid, expires = excluded.expires, agents = excluded.agents;
+INSERT INTO runners (id, host, pid, started, expires, agents, refused) VALUES (:id, :host, :pid, :started, :expires, :agents, :refused)
+ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid, expires = excluded.expires, agents = excluded.agents,
+    refused = excluded.refused;
 
 -- name: runner_one
 -- When a runner's lease ends.
@@ -399,7 +400,7 @@ SELECT expires FROM runners WHERE id = :id;
 
 -- name: runners
 -- All runners.
-SELECT id, host, pid, started, expires, agents FROM runners ORDER BY id;
+SELECT id, host, pid, started, expires, agents, refused FROM runners ORDER BY id;
 
 -- name: runners_forget
 -- Runners that have been gone for long and hold nothing.

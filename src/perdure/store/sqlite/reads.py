@@ -99,10 +99,10 @@ class Reader:
 
     def runners(self, now: int) -> list[Runner]:
         found = []
-        for name, host, pid, started, expires, agents in self._rows("runners").fetchall():
+        for name, host, pid, started, expires, *told in self._rows("runners").fetchall():
             alive = expires > now and not self._database.lives.ended(name)
-            listed = tuple(canonical.decode(agents.encode()))
-            found.append(Runner(id=name, host=host, pid=pid, started=started, expires=expires, agents=listed, alive=alive))
+            agents, refused = rules.decode_told(*told)
+            found.append(Runner(id=name, host=host, pid=pid, started=started, expires=expires, agents=agents, refused=refused, alive=alive))
         return found
 
     def runnable(self, limit: int, agents: list[str] | None, left: bool, now: int) -> list[str]:
@@ -129,8 +129,8 @@ class Reader:
             now=now,
         )
 
-    def next_wake(self) -> int | None:
-        found: int | None = self._one("next_wake")[0]
+    def next_wake(self, after: int) -> int | None:
+        found: int | None = self._one("next_wake", {"after": after})[0]
         return found
 
     def inbox(self, no: int) -> list[InboxRow]:

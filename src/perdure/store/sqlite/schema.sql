@@ -14,7 +14,8 @@ CREATE TABLE runners (
     pid INTEGER NOT NULL,
     started INTEGER NOT NULL,
     expires INTEGER NOT NULL,
-    agents TEXT NOT NULL
+    agents TEXT NOT NULL,
+    refused TEXT NOT NULL
 ) WITHOUT ROWID;
 
 -- The heads. What every commit changes has no index; the checkpoint stands last, so that the rest is read without it.

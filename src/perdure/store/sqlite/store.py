@@ -203,8 +203,8 @@ class SQLiteStore:
     async def figures(self) -> Figures:
         return await self._read(Reader.figures, self._time())
 
-    async def next_wake(self) -> int | None:
-        return await self._read(Reader.next_wake)
+    async def next_wake(self, *, after: int = 0) -> int | None:
+        return await self._read(Reader.next_wake, after)
 
     async def inbox(self, no: int) -> list[InboxRow]:
         return await self._read(Reader.inbox, no)

@@ -538,14 +538,15 @@ class Heartbeat(Write):
         if tx.one("runner_one", {"id": runner.id}) is None:
             tx.run("runners_forget", {"before": self.now - FORGOTTEN_AFTER})
             self._bury(tx)
-        values = {"id": runner.id, "host": runner.host, "pid": runner.pid, "started": runner.started, "agents": rows.names(runner.agents)}
-        tx.must("runner_put", {**values, "expires": expires})
+        values = {"id": runner.id, "host": runner.host, "pid": runner.pid, "started": runner.started, "expires": expires}
+        agents, refused = rules.encode_told(runner)
+        tx.must("runner_put", {**values, "agents": agents, "refused": refused})
         return expires
 
     def _bury(self, tx: Transaction) -> None:
         """Write down who has ended, so that the files that said so can go."""
         living: list[str] = []
-        for name, *_, expires, _agents in tx.all("runners"):
+        for name, _host, _pid, _started, expires, *_ in tx.all("runners"):
             if expires > self.now and tx.lives.ended(name):
                 tx.run("runner_ended", {"id": name, "now": self.now})
             elif expires > self.now:

@@ -15,7 +15,8 @@ CREATE TABLE perdure.runners (
     pid bigint NOT NULL,
     started bigint NOT NULL,
     expires bigint NOT NULL,
-    agents text NOT NULL
+    agents text NOT NULL,
+    refused text NOT NULL
 ) WITH (fillfactor = 50);
 
 -- The heads. What every commit changes has no index, and pages are left half empty, so that a step's commit is a HOT update.

@@ -776,20 +776,22 @@ $$;
 
 -- Register or renew a runner; returns when its lease ends. A new one clears away those that have long been dead and hold nothing.
 CREATE FUNCTION perdure.heartbeat(
-    its_id text, its_host text, its_pid bigint, its_start bigint, its_agents text, lease bigint, forgotten_after bigint, given bigint
+    its_id text, its_host text, its_pid bigint, its_start bigint, its_agents text, its_refused text, lease bigint, forgotten_after bigint,
+    given bigint
 ) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     moment bigint := coalesce(given, perdure.now());
     ends bigint;
 BEGIN
-    UPDATE perdure.runners AS r SET host = its_host, pid = its_pid, agents = its_agents, expires = moment + lease
+    UPDATE perdure.runners AS r SET host = its_host, pid = its_pid, agents = its_agents, refused = its_refused, expires = moment + lease
     WHERE r.id = its_id RETURNING r.expires INTO ends;
     IF ends IS NULL THEN
         DELETE FROM perdure.runners AS r
         WHERE r.expires < moment - forgotten_after AND NOT EXISTS (SELECT FROM perdure.sessions AS t WHERE t.holder = r.id);
-        INSERT INTO perdure.runners AS r (id, host, pid, started, expires, agents)
-        VALUES (its_id, its_host, its_pid, its_start, moment + lease, its_agents)
-        ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid, agents = excluded.agents, expires = excluded.expires
+        INSERT INTO perdure.runners AS r (id, host, pid, started, expires, agents, refused)
+        VALUES (its_id, its_host, its_pid, its_start, moment + lease, its_agents, its_refused)
+        ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid, agents = excluded.agents, refused = excluded.refused,
+            expires = excluded.expires
         RETURNING r.expires INTO ends;
     END IF;
     IF ends IS NULL THEN

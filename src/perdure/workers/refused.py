@@ -1,0 +1,98 @@
+"""What a worker could not go on with, and when it looks at that again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ..store.base import Loaded, Refusal
+
+__all__ = ["Refused"]
+
+PAUSE, PAUSE_LIMIT = 0.2, 60.0
+"""How long a session rests that was refused, twice as long each time, up to the limit (seconds): what was refused for good costs little,
+and what a moment's trouble kept from going on is soon tried again."""
+
+TOLD = 100
+"""How many refusals others are told of; the rest follows as these are taken up elsewhere."""
+
+LONGEST_REASON = 500
+"""How many characters of a reason are told."""
+
+
+@dataclass(kw_only=True)
+class _Known:
+    refusal: Refusal
+    no: int
+    stood: tuple[int, int] | None
+    pause: float
+    until: float
+
+
+class Refused:
+    """The sessions that this worker can't go on with as they stand. ``time`` is a clock in seconds that never goes back.
+
+    One rests until its pause is over, or until it stands elsewhere. ``news`` is set when what others should be told has changed.
+    """
+
+    def __init__(self, time: Callable[[], float]) -> None:
+        self.news = False
+        self._time = time
+        self._known: dict[str, _Known] = {}
+        self._numbers: dict[int, str] = {}
+        self._changed: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, session_id: str, head: Loaded | None, reason: str, *, at: int) -> bool:
+        """It was refused, where it stands. Returns whether that, or the reason, is new. ``at`` is in milliseconds since 1970."""
+        reason, before = reason[:LONGEST_REASON], self._known.get(session_id)
+        same = before is not None and before.refusal.reason == reason
+        pause = min(2 * before.pause, PAUSE_LIMIT) if before is not None and same else PAUSE
+        refusal = before.refusal if before is not None and same else Refusal(session_id=session_id, since=at, reason=reason)
+        no, stood = (0, None) if head is None else (head.row.no, (head.row.version, head.row.inbox_head))
+        self._known[session_id] = _Known(refusal=refusal, no=no, stood=stood, pause=pause, until=self._time() + pause)
+        self._numbers[no] = session_id
+        self.news = self.news or not same
+        return not same
+
+    def forget(self, session_id: str) -> bool:
+        """It went on, or is none of our business any more. Returns whether it was refused."""
+        known = self._known.pop(session_id, None)
+        if known is None:
+            return False
+        self._numbers.pop(known.no, None)
+        self._changed.discard(session_id)
+        self.news = True
+        return True
+
+    def keep(self, session_ids: Iterable[str]) -> None:
+        """Only these are still to be taken up by anybody."""
+        for session_id in self._known.keys() - {*session_ids}:
+            self.forget(session_id)
+
+    def rests(self, session_id: str) -> bool:
+        """Whether it is not to be looked at yet."""
+        known = self._known.get(session_id)
+        return known is not None and self._time() < known.until
+
+    def stands(self, session_id: str, head: Loaded | None) -> bool:
+        """Whether it stands where it was refused."""
+        known = self._known.get(session_id)
+        return known is not None and head is not None and known.stood == (head.row.version, head.row.inbox_head)
+
+    def notice(self, no: int | None) -> None:
+        """The session of this number changed."""
+        if no is not None and (session_id := self._numbers.get(no)) is not None:
+            self._changed.add(session_id)
+
+    def changed(self) -> set[str]:
+        """Those that changed since this was last asked: whether they stand elsewhere now is to be found out."""
+        found, self._changed = self._changed, set()
+        return found
+
+    def told(self) -> tuple[Refusal, ...]:
+        """What others are told, the latest first."""
+        self.news = False
+        return tuple(sorted((known.refusal for known in self._known.values()), key=lambda item: -item.since)[:TOLD])

@@ -1,0 +1,207 @@
+"""Sessions that a worker can't go on with, as in a deploy, keep no other waiting, and are left to whoever can."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import perdure
+from perdure import Agent, ApprovalRequested, FunctionModel, ModelRequest, Reply, ToolCall, tool
+from perdure.cli import main
+from perdure.workers.engine import Engine
+from perdure.workers.local import LocalEngine
+from perdure.workers.procrastinate import ProcrastinateEngine
+from perdure.workers.refused import PAUSE, PAUSE_LIMIT, Refused
+from perdure.workers.worker import AT_ONCE, Worker
+from tests.postgres import server
+
+from ..interactive.acting import eventually
+
+MANY = AT_ONCE + 100
+
+
+def answer(request: ModelRequest) -> Reply:
+    if request.messages[-1].role == "user" and "pay" in request.messages[-1].text:
+        return Reply(tool_calls=[ToolCall("pay", {})])
+    return Reply("done")
+
+
+@tool(effect="external")
+async def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+OLD = Agent("shop", model=FunctionModel(answer), tools=[pay], approve=["pay"])
+NEW = Agent("shop", model=FunctionModel(answer))
+"""It has lost the tool that the others' open calls are of."""
+
+
+@asynccontextmanager
+async def working(place: str, agent: Agent, engine: Engine | None = None) -> AsyncIterator[Worker]:
+    async with perdure.open(place) as runtime:
+        worker = Worker(runtime, [agent], engine or LocalEngine(), concurrency=4, poll=0.05)
+        running = asyncio.create_task(worker.run())
+        try:
+            yield worker
+        finally:
+            worker.stop()
+            await asyncio.wait_for(running, 60)
+
+
+async def begin(place: str, names: Sequence[str]) -> None:
+    """Turns that only the old code can go on with, and that somebody must take up."""
+    async with perdure.open(place, capacity=None) as runtime:
+
+        async def one(name: str) -> None:
+            async with runtime.session(name, OLD) as session:
+                await session.send("pay", submission="m")
+                async for event in session.events():
+                    if isinstance(event, ApprovalRequested):
+                        break
+            await runtime.sessions.approve(name, event.request_id)
+
+        await asyncio.gather(*map(one, names))
+
+
+async def done(place: str, *names: str) -> None:
+    """All of these came to their end."""
+    async with perdure.open(place) as runtime:
+        while not all([await runtime.sessions.result(name, "m") for name in names]):
+            await asyncio.sleep(0.02)
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "can't go on" in record.getMessage() or "ended" in record.getMessage()]
+
+
+async def test_more_refused_sessions_than_are_looked_at_together_keep_no_message_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = str(tmp_path / "a.db")
+    await begin(place, [f"s{number}" for number in range(MANY)])
+    async with asyncio.timeout(120), working(place, NEW) as worker:
+        await eventually(lambda: len(worker._refused) == MANY)
+        async with perdure.open(place) as runtime:
+            for number in range(5):
+                await runtime.sessions.send(f"fresh {number}", "hello", submission="m", agent="shop")
+        await done(place, *(f"fresh {number}" for number in range(5)))
+    # One line for each, however often it was tried.
+    assert len(told(caplog)) == MANY
+    assert "DefinitionChanged" in told(caplog)[0]
+
+
+async def test_a_refused_session_is_tried_ever_more_rarely_and_at_once_when_it_stands_elsewhere(tmp_path: Path) -> None:
+    place = str(tmp_path / "a.db")
+    await begin(place, ["s"])
+    async with asyncio.timeout(60), working(place, NEW) as worker:
+        recover, tries = worker._runtime.recover, 0
+
+        async def counted(*given: Any, **named: Any) -> list[str]:
+            nonlocal tries
+            tries += 1
+            return await recover(*given, **named)
+
+        worker._runtime.recover = counted  # type: ignore[method-assign]
+        worker._refused._time = lambda: 0.0
+        await eventually(lambda: len(worker._refused) == 1)
+        before = tries
+        for _ in range(20):
+            await worker._look("s")
+        assert tries == before, "it rests"
+        # An interrupt ends the turn that couldn't go on, and what waits behind it is taken up without a pause.
+        await worker._runtime.sessions.send("s", "hello", submission="m2")
+        await worker._runtime.sessions.interrupt("s")
+        while await worker._runtime.sessions.result("s", "m2") is None:
+            await asyncio.sleep(0.02)
+        assert len(worker._refused) == 0
+
+
+def test_the_pause_doubles_up_to_its_limit_and_begins_anew_with_another_reason() -> None:
+    now = 0.0
+    refused = Refused(lambda: now)
+    pauses = []
+    for number in range(12):
+        assert refused.add("s", None, "why", at=number) == (number == 0)
+        began = now
+        while refused.rests("s"):
+            now += PAUSE / 2
+        pauses.append(now - began)
+    assert pauses[:4] == pytest.approx([PAUSE, 2 * PAUSE, 4 * PAUSE, 8 * PAUSE], abs=PAUSE / 2)
+    assert pauses[-1] == pytest.approx(PAUSE_LIMIT, abs=PAUSE / 2)
+    [said] = refused.told()
+    assert (said.since, said.reason) == (0, "why")
+    assert refused.add("s", None, "another", at=99)
+    now += PAUSE
+    assert not refused.rests("s")
+    refused.keep([])
+    assert refused.told() == ()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield str(tmp_path / "a.db")
+        return
+    found = server()
+    schema = found.schema()
+    yield found.store(schema)
+    found.clear()
+    found.execute(f'DROP SCHEMA IF EXISTS "{schema}_jobs" CASCADE')
+
+
+@asynccontextmanager
+async def engine_for(place: str) -> AsyncIterator[Engine]:
+    if "postgresql" not in place:
+        yield LocalEngine()
+        return
+    async with ProcrastinateEngine(place, polling=0.2) as engine:
+        yield engine
+
+
+async def test_a_worker_with_the_right_code_takes_up_what_others_refuse_and_they_say_so(
+    place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"s{number}" for number in range(12)]
+    await begin(place, names)
+    # Only what others say that they refuse sends it there: no hint is overdue.
+    monkeypatch.setattr("perdure.workers.worker.OVERDUE_MS", 10**9)
+    async with asyncio.timeout(120), engine_for(place) as first, engine_for(place) as second, working(place, NEW, first) as wrong:
+        await eventually(lambda: len(wrong._refused) == len(names))
+        async with perdure.open(place) as runtime:
+            while sum(len(runner.refused) for runner in await runtime.store.runners()) < len(names):
+                await asyncio.sleep(0.02)
+        for command in (["workers"], ["why", "s0"]):
+            assert await asyncio.to_thread(main, ["--db", place, *command]) == 0
+            said = capsys.readouterr().out
+            assert "refused by" in said
+            assert "'pay'" in said
+        assert "takes it up at once" in said
+        async with working(place, OLD, second):
+            await done(place, *names)
+        await eventually(lambda: len(wrong._refused) == 0)
+
+
+async def test_sessions_that_dead_workers_left_and_nobody_here_can_take_are_not_in_the_way_of_those_that_one_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = str(tmp_path / "a.db")
+    monkeypatch.setattr("perdure.workers.worker.AT_ONCE", 3)
+    await begin(place, [f"s{number}" for number in range(6)])
+    async with perdure.open(place) as runtime:
+        for number in range(6):
+            head = await runtime.store.load(f"s{number}")
+            assert head is not None
+            # Twice taken over: each may be what kills workers.
+            for _ in range(3):
+                await runtime.store.claim(head.row.no, f"gone {number}", force=True)
+        await runtime.sessions.send("fresh", "hello", submission="m", agent="shop")
+    caplog.set_level(logging.WARNING)
+    async with asyncio.timeout(60), working(place, NEW):
+        await done(place, "fresh")
