@@ -83,6 +83,9 @@ class ProcrastinateEngine:
         try:
             await self._make_tables()
             await self._app.open_async()
+        except psycopg.errors.InsufficientPrivilege as error:
+            owner = f"make it the owner of what is in {self._schema}"
+            raise self._forbidden(f"{str(error).splitlines()[0]}, in {self._schema}", owner) from error
         except (psycopg.Error, procrastinate.exceptions.ProcrastinateException) as error:
             said = str(error).partition("\n")[0]
             raise StoreBroken(f"the database's jobs can't be reached: {said}") from error
@@ -122,19 +125,56 @@ class ProcrastinateEngine:
     async def _make_tables(self) -> None:
         async with await psycopg.AsyncConnection.connect(self._conninfo, autocommit=True) as connection:
             await connection.execute("SELECT pg_advisory_lock(%s)", (MAKING,))
-            await connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self._schema)))
-            made = await (await connection.execute("SELECT to_regclass('procrastinate_jobs') IS NOT NULL")).fetchone()
-            if made is None or not made[0]:
+            await self._make_schema(connection)
+            (made,) = await _one(connection, "SELECT to_regclass('procrastinate_jobs') IS NOT NULL")
+            if not made:
                 async with self._app.open_async():
                     await self._app.schema_manager.apply_schema_async()
                 await connection.execute(sql.SQL("COMMENT ON TABLE procrastinate_jobs IS {}").format(sql.Literal(MADE_BY)))
                 return
-            noted = await (await connection.execute("SELECT obj_description('procrastinate_jobs'::regclass)")).fetchone()
-            if noted is not None and noted[0] not in (None, MADE_BY):
+            role, noted, usable = await _one(
+                connection,
+                """SELECT current_user, obj_description('procrastinate_jobs'::regclass), bool_and(
+                    has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')
+                    AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE')
+                ) FROM pg_class WHERE relkind = 'r' AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = %s)""",
+                self._schema,
+            )
+            if not usable:
+                raise self._forbidden(
+                    f"{role!r} may not write the tables of the schema {self._schema}, which another role made",
+                    f"stop all workers and DROP SCHEMA {self._schema} CASCADE, or make {role} the owner of what is in it",
+                )
+            if noted not in (None, MADE_BY):
                 raise FormatUnknown(
-                    f"the jobs in {self._schema} were made by {noted[0]}, and this is {MADE_BY}",
+                    f"the jobs in {self._schema} were made by {noted}, and this is {MADE_BY}",
                     hint=f"stop all workers and DROP SCHEMA {self._schema} CASCADE: jobs are only hints, and are made anew",
                 )
+
+    async def _make_schema(self, connection: psycopg.AsyncConnection) -> None:
+        """Whoever may make nothing in the database finds the schema made for them: ``CREATE … IF NOT EXISTS`` asks for that right first."""
+        role, database, may_make, usable = await _one(
+            connection,
+            """SELECT current_user, current_database(), has_database_privilege(current_database(), 'CREATE'), (
+                SELECT has_schema_privilege(oid, 'CREATE') AND has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = %s
+            )""",
+            self._schema,
+        )
+        if usable is None and not may_make:
+            raise self._forbidden(
+                f"{role!r} has no CREATE on the database {database!r}, and there is no schema {self._schema}",
+                f"CREATE SCHEMA {self._schema} AUTHORIZATION {role}, or GRANT CREATE ON DATABASE {database} TO {role}",
+            )
+        if usable is None:
+            await connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self._schema)))
+        elif not usable:
+            raise self._forbidden(
+                f"{role!r} has no USAGE and CREATE on the schema {self._schema}",
+                f"ALTER SCHEMA {self._schema} OWNER TO {role}, or GRANT USAGE, CREATE ON SCHEMA {self._schema} TO {role}",
+            )
+
+    def _forbidden(self, what: str, hint: str) -> StoreBroken:
+        return StoreBroken(f"this role may not keep workers' jobs in the database: {what}", hint=hint)
 
     @asynccontextmanager
     async def _forgetting(self) -> AsyncIterator[None]:
@@ -154,3 +194,10 @@ class ProcrastinateEngine:
             yield
         finally:
             forgetting.cancel()
+
+
+async def _one(connection: psycopg.AsyncConnection, statement: str, *values: Any) -> tuple[Any, ...]:
+    """The one row that a statement answers with."""
+    row = await (await connection.execute(statement.encode(), values or None)).fetchone()
+    assert row is not None
+    return row

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import psycopg
 import pytest
 from procrastinate.exceptions import ConnectorException
+from psycopg.conninfo import conninfo_to_dict
 
 import perdure
-from perdure import FormatUnknown, InvalidURL
+from perdure import FormatUnknown, InvalidURL, StoreBroken
 from perdure.cli.worker import Brief
 from perdure.runtime.verify import verify
 from perdure.workers.procrastinate import ProcrastinateEngine
@@ -125,6 +128,67 @@ async def test_jobs_do_not_go_through_a_pooler_and_stand_beside_the_store_all_th
     async with ProcrastinateEngine(pooled, direct=postgres.url) as engine:
         await engine.hint(["s"])
     assert postgres.execute(f'SELECT args FROM "{schema}_jobs".procrastinate_jobs') == [({"session_id": "s"},)]
+
+
+RECIPE = Path(__file__).parents[3] / "docs" / "postgresql.md"
+
+
+@pytest.fixture
+def role(here: tuple[Server, str]) -> Iterator[tuple[str, str, list[str]]]:
+    """A role that was made as the manual says, the address of a store as that role, and the statements that make its schemas."""
+    postgres, schema = here
+    role = f"agents_{schema}"
+    [told] = re.findall(r"```sql\n(CREATE ROLE.*?)```", RECIPE.read_text(), re.DOTALL)
+    # The names alone are this test's own.
+    first, *rest = told.replace("agents", role).replace("SCHEMA perdure", f"SCHEMA {schema}").strip().splitlines()
+    postgres.execute(first)
+    known = conninfo_to_dict(postgres.url)
+    yield role, f"postgresql:///{known['dbname']}?host={known['host']}&user={role}&schema={schema}", rest
+    postgres.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE; DROP SCHEMA IF EXISTS "{schema}_jobs" CASCADE')
+    postgres.execute(f"REVOKE ALL ON DATABASE {known['dbname']} FROM {role}; DROP ROLE {role}")
+
+
+async def test_the_manuals_recipe_for_a_role_with_few_rights_is_enough_for_a_worker(
+    here: tuple[Server, str], role: tuple[str, str, list[str]]
+) -> None:
+    postgres, _ = here
+    _, url, statements = role
+    for statement in statements:
+        postgres.execute(statement)
+    shop = Shop()
+    async with asyncio.timeout(60), working(url, shop):
+        async with perdure.open(url) as runtime:
+            for name in NAMES:
+                await runtime.sessions.send(name, "please", submission="m", agent="shop")
+        await until_finished(url)
+
+
+async def test_the_right_that_a_workers_role_lacks_is_named(here: tuple[Server, str], role: tuple[str, str, list[str]]) -> None:
+    postgres, schema = here
+    name, url, (store, _jobs) = role
+    postgres.execute(store)
+
+    async def refused() -> StoreBroken:
+        with pytest.raises(StoreBroken, match="may not keep workers' jobs") as raised:
+            async with ProcrastinateEngine(url):
+                pass
+        return raised.value
+
+    error = await refused()
+    assert "has no CREATE on the database" in error.message
+    assert f"CREATE SCHEMA {schema}_jobs AUTHORIZATION {name}" in error.hint
+    postgres.execute(f"CREATE SCHEMA {schema}_jobs")
+    error = await refused()
+    assert f"has no USAGE and CREATE on the schema {schema}_jobs" in error.message
+    postgres.execute(f"GRANT USAGE, CREATE ON SCHEMA {schema}_jobs TO {name}")
+    async with ProcrastinateEngine(postgres.store(schema)):
+        """Another role makes the tables."""
+    assert f"may not write the tables of the schema {schema}_jobs" in (await refused()).message
+    postgres.execute(f"DROP SCHEMA {schema}_jobs CASCADE")
+    database = conninfo_to_dict(postgres.url)["dbname"]
+    postgres.execute(f"GRANT CREATE ON DATABASE {database} TO {name}")
+    async with ProcrastinateEngine(url) as engine:
+        await engine.hint(["s"])
 
 
 async def test_tables_of_another_version_of_the_queue_are_refused(here: tuple[Server, str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
-from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from ...core.errors import InvalidURL
 from .sql import SCHEMA
@@ -68,7 +68,8 @@ def parse(url: str) -> Address:
     host = hosts or options.get("host", "")
     database = parts.path.strip("/")
     shown = f"postgresql://{host}/{database}" + (f"?schema={schema}" if schema != SCHEMA else "")
-    return Address(urlunsplit(("postgresql", parts.netloc, parts.path, query, "")), schema, shown, listen == "yes", blobs)
+    # Not `urlunsplit`, which leaves out the slashes of an address without a host: a database at the local socket.
+    return Address(f"postgresql://{parts.netloc}{parts.path}?{query}", schema, shown, listen == "yes", blobs)
 
 
 HINT = "postgresql://user@host/database?schema=name; whatever libpq knows may follow too, as in ?sslmode=verify-full"
