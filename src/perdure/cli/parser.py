@@ -214,7 +214,11 @@ def _operating(command: Any) -> None:
     worker.add_argument(
         "--lease", type=float, default=10.0, metavar="SECONDS", help="how long it may be silent before others take over (10)"
     )
-    worker.add_argument("--listen", metavar="HOST:PORT", help="serve /healthz, /readyz and /metrics there")
+    worker.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help="serve probes there, and with perdure[prometheus] /metrics; :PORT is on every interface",
+    )
     command("workers", "worker:workers", "Who works on what, and which sessions wait for an agent that nobody has.", json=True)
     budget = command(
         "budget", "budget:run", "What all sessions of an owner may use together: show it, set it, put more into it.", json=True

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ..agent import Agent
-from ..core.errors import UsageError
+from ..core.errors import MissingExtra, UsageError
 from ..runtime.infos import SessionInfo
 from ..runtime.runtime import Runtime
 from ..workers.engine import Engine
@@ -86,11 +86,8 @@ def worker(arguments: argparse.Namespace) -> int:
 async def _work(arguments: argparse.Namespace, agents: tuple[Agent, ...], place: tuple[str, int] | None) -> int:
     async with AsyncExitStack() as stack:
         engine = await stack.enter_async_context(_engine(arguments))
-        observers: list[Any] = []
-        if place is not None:
-            from ..integrations.metrics import Metrics
-
-            observers.append(Metrics())
+        metrics = _metrics() if place is not None else None
+        observers: list[Any] = [] if metrics is None else [metrics]
         runtime = opened(
             arguments, create=True, capacity=arguments.concurrency, grace=arguments.grace, lease=arguments.lease, observers=observers
         )
@@ -98,8 +95,9 @@ async def _work(arguments: argparse.Namespace, agents: tuple[Agent, ...], place:
         if place is not None:
             from ..integrations.probes import Probes
 
-            probes = await stack.enter_async_context(Probes(runtime, host=place[0], port=place[1], metrics=observers[0]))
-            print(f"probes and metrics at {probes.address}", file=sys.stderr)
+            probes = await stack.enter_async_context(Probes(runtime, host=place[0], port=place[1], metrics=metrics))
+            served = "probes and metrics" if metrics is not None else "probes, and without perdure[prometheus] no metrics,"
+            print(f"{served} at {probes.address}", file=sys.stderr)
         working = Worker(runtime, agents, engine, concurrency=arguments.concurrency, poll=arguments.poll)
         runtime.stop_on(signal.SIGTERM, signal.SIGINT, then=partial(_drain, working))
         names = ", ".join(agent.name for agent in agents)
@@ -142,8 +140,17 @@ async def _engine(arguments: argparse.Namespace) -> AsyncIterator[Engine]:
 def _place(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"{text!r} is no place to listen at", hint="HOST:PORT, or :PORT for this machine alone")
-    return host or "127.0.0.1", int(port)
+        raise UsageError(f"{text!r} is no place to listen at", hint="HOST:PORT, or :PORT for every interface")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _metrics() -> Any:
+    """What counts for Prometheus, where its package is there. Whether a process is alive needs none."""
+    try:
+        from ..integrations.metrics import Metrics
+    except MissingExtra:
+        return None
+    return Metrics()
 
 
 def workers(arguments: argparse.Namespace) -> int:

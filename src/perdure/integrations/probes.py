@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -32,7 +33,8 @@ class Probes:
     that connects and says nothing is let go after as long.
 
     Use it with ``async with`` inside the runtime's. ``metrics`` is a `Metrics`, or nothing is served there. ``port`` 0 takes a free one;
-    `address` says which. It has no authentication: bind it where only those may ask who may know. Raises `UsageError` if the port is taken.
+    `address` says which. ``host`` "" is every interface, for an orchestrator that asks from another machine. It has no authentication:
+    bind it where only those may ask who may know. Raises `UsageError` if it can't be served there.
     """
 
     def __init__(self, runtime: Runtime, *, host: str = "127.0.0.1", port: int = 0, metrics: Any = None) -> None:
@@ -47,7 +49,7 @@ class Probes:
         if self._server is None:
             raise UsageError("nothing is served yet", hint="use it inside `async with`")
         host, port = self._server.server_address[:2]
-        return f"http://{host!s}:{port}"
+        return f"http://{_shown(str(host), port)}"
 
     async def __aenter__(self) -> Probes:
         loop = asyncio.get_running_loop()
@@ -75,9 +77,9 @@ class Probes:
             ask(self._metrics.look(self._runtime))
 
         try:
-            self._server = ThreadingHTTPServer(self._place, _handler(live, health, look, self._metrics))
+            self._server = _server(*self._place, _handler(live, health, look, self._metrics))
         except OSError as error:
-            raise UsageError(f"nothing can be served at {self._place[0]}:{self._place[1]}: {error.strerror}") from error
+            raise UsageError(f"nothing can be served at {_shown(*self._place)}: {error.strerror}") from error
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, name="perdure probes", daemon=True).start()
         return self
@@ -87,6 +89,25 @@ class Probes:
         if server is not None:
             await asyncio.to_thread(server.shutdown)
             server.server_close()
+
+
+def _server(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    """One for this family of addresses; without a host, for all of both families where the machine has both."""
+    both = not host and socket.has_dualstack_ipv6()
+
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if both or ":" in host else socket.AF_INET
+
+        def server_bind(self) -> None:
+            if both:
+                self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            super().server_bind()
+
+    return Server((host, port), handler)
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _handler(
@@ -114,7 +135,8 @@ def _handler(
                         look()
                     self._say(200, generate_latest(metrics.registry), CONTENT_TYPE_LATEST)
                 case _:
-                    self._say(404, b"/healthz, /readyz, /metrics\n", "text/plain")
+                    known = ["/healthz", "/readyz", *(["/metrics"] if metrics is not None else [])]
+                    self._say(404, f"served here: {', '.join(known)}\n".encode(), "text/plain")
 
         def _say(self, status: int, body: bytes, kind: str) -> None:
             self.send_response(status)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import sys
+
+import pytest
+
+from perdure.cli import worker
 
 from .conftest import Program
 
@@ -40,7 +46,7 @@ def test_a_worker_finishes_what_was_sent_and_drains_on_a_signal(perdure: Program
     worker.send_signal(signal.SIGTERM)
     perdure.end(worker)
     assert "working for" in perdure.errors
-    assert "probes and metrics at http://127.0.0.1:" in perdure.errors
+    assert re.search(r"probes and metrics at http://(\[::\]|0\.0\.0\.0):\d+$", perdure.errors, re.MULTILINE)
     assert perdure.errors.rstrip().endswith("drained")
 
 
@@ -55,6 +61,13 @@ def test_a_tool_that_goes_on_when_it_is_cancelled_keeps_no_worker_from_ending(pe
     assert "drained" in perdure.errors
     assert "goes on though it was cancelled" in perdure.errors
     assert perdure.json("why", "s")["status"] == "queued"
+
+
+def test_a_worker_answers_probes_without_the_package_that_metrics_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert worker._metrics() is not None
+    monkeypatch.delitem(sys.modules, "perdure.integrations.metrics")
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    assert worker._metrics() is None
 
 
 def test_a_session_whose_agent_nobody_has_is_shown(perdure: Program) -> None:

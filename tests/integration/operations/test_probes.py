@@ -55,6 +55,17 @@ async def test_without_metrics_none_are_served() -> None:
         assert (await get(probes.address, "/metrics"))[0] == 404
 
 
+@pytest.mark.parametrize(("host", "asked"), [("", ("127.0.0.1", "127.0.0.2")), ("127.0.0.1", ("127.0.0.1",)), ("0.0.0.0", ("127.0.0.2",))])
+async def test_probes_are_reached_on_every_interface_where_no_host_is_named(host: str, asked: tuple[str, ...]) -> None:
+    async with perdure.open("memory://") as runtime, Probes(runtime, host=host) as probes:
+        port = probes.address.rsplit(":", 1)[1]
+        for address in asked:
+            assert (await get(f"http://{address}:{port}", "/healthz"))[0] == 200
+        if host == "127.0.0.1":
+            with pytest.raises(urllib.error.URLError):
+                await get(f"http://127.0.0.2:{port}", "/healthz")
+
+
 async def test_a_port_that_is_taken_is_a_mistake_of_who_named_it() -> None:
     async with perdure.open("memory://") as runtime, Probes(runtime) as probes:
         port = int(probes.address.rsplit(":", 1)[1])
