@@ -104,7 +104,7 @@ def compatible(
     if _differs(old, new, "name"):
         reasons.append(f"the turn belongs to the agent {_shown(old, 'name')}, not to {_shown(new, 'name')}")
     promised, now = old.get("output") or {}, new.get("output") or {}
-    if promised.get("schema") is not None and _differs(promised, now, "schema"):
+    if _differs(promised, now, "schema"):
         reasons.append("the output type that the turn promised changed")
     names = {tool["name"] for tool in new.get("tools", ())}
     reasons += [f"the tool {name!r} was removed, and a call of it is open" for name in sorted(open_tools - names)]

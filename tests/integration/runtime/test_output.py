@@ -368,6 +368,26 @@ async def test_an_interrupted_correction_keeps_the_answer_that_was_to_be_correct
     await verified(runtime, "s")
 
 
+@pytest.mark.parametrize(("before", "after"), [(None, int), (int, None), (int, str)])
+async def test_what_a_turn_may_not_go_on_under_is_refused_before_a_deploy_as_it_is_then(runtime: Runtime, before: Any, after: Any) -> None:
+    @tool(effect="external")
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    model = ScriptedModel([Reply(tool_calls=[ToolCall("pay", {})]), "5"])
+    old = Agent("a", model=model, tools=[pay], approve=["pay"], output_type=before)
+    await runtime.sessions.send("s", "?", submission="m1", agent="a")
+    await runtime.recover([old])
+    [request] = await runtime.sessions.requests("s")
+    await runtime.sessions.approve("s", request.request_id)
+    new = old.replace(output_type=after)
+    [told] = (await runtime.check([new])).refused
+    with pytest.raises(DefinitionChanged) as refused:
+        await runtime.recover([new], session="s")
+    assert told.reasons == refused.value.facts["reasons"] == ("the output type that the turn promised changed",)
+
+
 async def test_another_output_type_is_no_definition_that_a_turn_can_go_on_under(runtime: Runtime) -> None:
     @tool(effect="external")
     async def pay() -> str:
