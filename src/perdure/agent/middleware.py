@@ -77,7 +77,10 @@ def check_words(words: object, what: str) -> str:
 
 
 class Stop(msgspec.Struct, frozen=True):
-    """The turn ends here, as aborted for this reason."""
+    """The turn ends here, without another model call: as aborted for this reason; where a compaction was asked about, as completed with it.
+
+    A turn that was only kept from being compacted has no answer that anybody waits for in vain; what it says instead is the reason.
+    """
 
     reason: str
 
