@@ -20,7 +20,7 @@ from ..models.router import Router
 from ..tools.policy import Approve, Policy
 from ..tools.tool import Guard, Tool, as_tool, is_seconds
 from .compaction import Compaction
-from .limits import wrong_limit
+from .limits import check_patience, wrong_limit
 from .memory import Memory, SessionMemory, check_memory, with_memory
 from .middleware import Middleware, check_middleware
 from .output import Output, Validator, check_validators
@@ -325,6 +325,7 @@ def _check_limits(name: str, option: str, limits: object) -> None:
 def _check_settings(name: str, settings: object) -> None:
     if not isinstance(settings, ModelSettings):
         raise InvalidAgent(f"the settings of the agent {name!r} must be ModelSettings(…)")
+    check_patience(settings, f"the settings of the agent {name!r}")
     try:
         canonical.check(msgspec.to_builtins(settings), "settings")
     except (NotCanonical, TypeError) as error:

@@ -1,12 +1,15 @@
-"""Whether limits are ones that anything can be held to."""
+"""Whether limits, and patience with models, are ones that anything can be held to."""
 
 from __future__ import annotations
 
 from ..core import canonical
 from ..core.budget import STEPS
+from ..core.errors import InvalidAgent
 from ..core.records import Limits
+from ..models.base import ModelSettings
+from ..tools.tool import is_seconds
 
-__all__ = ["LEAST", "wrong_limit"]
+__all__ = ["LEAST", "check_patience", "wrong_limit"]
 
 LEAST = {
     "steps": 1,
@@ -38,3 +41,14 @@ def wrong_limit(limits: object) -> tuple[str, str] | None:
             none = f"None, which is {STEPS} for an agent's turn; 10**9 is as good as none" if limit == "steps" else "None"
             return f"have {limit}={value!r:.40}, which is no number of {limit}", f"at least {least}{unit}, or {none}"
     return None
+
+
+def check_patience(settings: ModelSettings, whose: str) -> None:
+    """Whether somebody can wait so long, and try so often. Raises `InvalidAgent`."""
+    for option in ("timeout", "longest_wait"):
+        value = getattr(settings, option)
+        if value is not None and not is_seconds(value):
+            raise InvalidAgent(f"{whose} have {option}={value!r:.40}", hint="seconds, more than 0, or None")
+    attempts = settings.attempts
+    if attempts is not None and (isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1):
+        raise InvalidAgent(f"{whose} have attempts={attempts!r:.40}", hint="at least 1, or None")

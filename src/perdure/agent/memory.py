@@ -16,6 +16,7 @@ from ..core.entries import TurnEnding
 from ..core.errors import EffectFailed, EffectUncertain, InvalidAgent, NotCanonical
 from ..core.messages import Message, text_of
 from ..models.base import ModelSettings
+from .limits import check_patience
 from .middleware import GUIDANCE_LIMIT, HookContext, Middleware
 
 __all__ = ["EXTRACTION", "Memory", "Remembers", "SessionMemory", "check_memory", "with_memory"]
@@ -88,6 +89,7 @@ class SessionMemory:
             raise InvalidAgent("the instructions of a session memory are empty", hint="leave them out for the usual ones")
         if not isinstance(self.settings, ModelSettings):
             raise InvalidAgent("the settings of a session memory must be ModelSettings(…)")
+        check_patience(self.settings, "the settings of a session memory")
         try:
             canonical.check(self.instructions, "instructions")
             canonical.check(msgspec.to_builtins(self.settings), "settings")

@@ -220,6 +220,9 @@ def _next(facts: dict[str, Any], head: Loaded, db: str) -> list[str]:
         return [f"the agents that it called have to answer: {called}", f"`{resume}` takes up what nobody works on"]
     if facts["turn"] is not None and facts["operations"] and all(item["status"] in ("awaiting", "asleep") for item in facts["operations"]):
         return [f"it goes on by itself at that time, with a worker, or whoever has it open; else `{resume}`"]
+    later = max((item["not_before"] or 0 for item in facts["operations"] if item["status"] == "ready"), default=0)
+    if facts["turn"] is not None and later > head.now and not facts["refused"]:
+        return [f"its model is asked again at {moment(later)}, by a worker or whoever has it open; `{resume}` waits for that here"]
     if facts["turn"] is not None and facts["refused"]:
         stop = command(db, "interrupt", session_id)
         return [f"a worker whose code can go on with it takes it up at once; `{stop}` ends its turn without one"]

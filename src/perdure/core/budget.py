@@ -27,6 +27,7 @@ __all__ = [
     "is_clocked",
     "left",
     "most_steps",
+    "ms_left",
     "own",
     "plus",
     "raised",
@@ -142,6 +143,15 @@ def reached(checkpoint: Checkpoint, turn: Turn, calls: int | None = None) -> tup
             if over or unknown:
                 return limit, Reached(scope=scope, used=_shown(limit, value), allowed=_shown(limit, most), unknown=unknown and not over)
     return None
+
+
+def ms_left(checkpoint: Checkpoint) -> int | None:
+    """How long (ms) the running turn may still have something in flight before a limit of seconds is reached. None: as long as it takes."""
+    turn = checkpoint.turn
+    if turn is None or all(limits is None or limits.seconds is None for limits in (turn.limits, turn.run, turn.session)):
+        return None
+    bounds = ((allowed(limits, "seconds"), used.ms) for _, limits, used in _budgets(checkpoint, turn))
+    return min((max(0, most - used) for most, used in bounds if most is not None), default=None)
 
 
 HANDED_DOWN = ("tokens", "cost", "model_calls")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from .checkpoint import Checkpoint, Operation, Phase, Turn
 from .ids import call_of
-from .records import CALL_KINDS
+from .records import CALL_KINDS, MODEL_KINDS
 
 __all__ = [
     "asleep",
+    "backing_off",
     "children",
     "due",
     "phase",
@@ -42,6 +43,16 @@ def phase(checkpoint: Checkpoint) -> Phase:
 def asleep(turn: Turn) -> frozenset[str]:
     """The calls that wait until a time, in a step of theirs."""
     return frozenset([call_of(item.id) for item in turn.operations if item.status == "awaiting" and item.plan.kind == "step"])
+
+
+def backing_off(checkpoint: Checkpoint, now: int) -> int:
+    """Until when (ms) the turn's model may not be called again, whose last attempt failed; 0 if there is anything else to do now."""
+    turn = checkpoint.turn
+    if turn is None or phase(checkpoint) != "model":
+        return 0
+    calls = [item for item in turn.operations if item.status != "ended" and item.plan.kind in MODEL_KINDS]
+    until = max([item.not_before for item in calls if item.status == "ready"], default=0)
+    return until if until > now and all(item.status == "ready" for item in calls) else 0
 
 
 def children(checkpoint: Checkpoint) -> dict[str, str]:

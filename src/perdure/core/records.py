@@ -100,8 +100,9 @@ class Limits(Record, frozen=True, kw_only=True):
     """Where a turn ends as *limited*. ``None`` is no limit, but that an agent's turn has 50 steps if its agent says nothing about them.
 
     ``tokens`` are those of input and output together. ``model_calls`` counts every call that is sent, retries and notes included.
-    ``cost`` is in billionths of a US dollar (`usd`). ``seconds`` is time in which a model or tool runs. ``strict``: a limit of tokens or
-    cost is reached, too, as soon as nobody knows what a call used.
+    ``cost`` is in billionths of a US dollar (`usd`). ``seconds`` is time in which a model or tool runs, or waits to be tried again; a model
+    is cut off when it is over, a tool never. ``strict``: a limit of tokens or cost is reached, too, as soon as nobody knows what a call
+    used.
 
     A call beyond an agent's ``children`` (agents that a turn calls, and that run behind at once), ``depth`` (of agents that call agents) or
     ``handoffs`` is answered with an error instead, and the turn goes on. So is a call of an agent in the background once as many turns as

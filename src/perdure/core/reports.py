@@ -117,7 +117,8 @@ class RouteGiven(_Command, frozen=True, kw_only=True):
 class AttemptEnded(_Command, frozen=True, kw_only=True):
     """A started attempt came to its end. ``final`` False: another attempt is to follow, or its tool knows what happened.
 
-    ``retry_after`` (ms) is the provider's hint; ``retryable`` says that the same request may succeed later. ``fallback`` is the route that
+    ``retry_after`` (ms) is the provider's hint; ``retryable`` says that the same request may succeed later. ``attempts`` is how often a
+    model is asked at most, ``longest_wait`` (ms) how long such a hint may be; None is what the rules say. ``fallback`` is the route that
     may answer instead once this one is given up; ``compact`` that a shorter request may do. ``estranged``: the route of the last accepted
     output is none any more, so this one got nothing that was private to it, of whatever group it is. ``remembered`` is what the session
     remembers before an extraction ends. ``cost`` is a model call's, and ``unsent`` says that nothing was sent to a model.
@@ -139,6 +140,8 @@ class AttemptEnded(_Command, frozen=True, kw_only=True):
     final: bool = True
     retryable: bool = False
     retry_after: int | None = None
+    attempts: int | None = None
+    longest_wait: int | None = None
     remembered: Remembered = Remembered()
     cost: Cost | None = None
     unsent: bool = False

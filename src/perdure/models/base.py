@@ -51,6 +51,11 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """How the model is to answer; ``None`` leaves it to the provider. ``extra`` goes into the provider's request as it is.
 
     ``media_bytes`` is how many bytes of media one request may hold, each counted as often as it stands there, before base64.
+
+    The rest is not for the provider. ``timeout`` (seconds) is how long one attempt may take, 600 if None; then it is cut off and tried
+    again. ``attempts`` is how often a call is tried at most. If None, 15 times while its provider is away or wants fewer requests, which
+    takes 6.7 minutes; and 5 times, within 3 seconds, where another route may answer instead, or what it answers is no good.
+    ``longest_wait`` (seconds) is how long a pause may be that the provider asks for, 300 if None.
     """
 
     max_output_tokens: int | None = None
@@ -59,6 +64,9 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     parallel_tool_calls: bool | None = None
     tool_choice: str | None = None
     media_bytes: int = MEDIA_BYTES
+    timeout: float | None = None
+    attempts: int | None = None
+    longest_wait: float | None = None
     extra: dict[str, Any] = {}
 
 

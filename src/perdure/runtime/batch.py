@@ -30,7 +30,7 @@ from ..core.entries import (
 )
 from ..core.errors import Refused
 from ..core.journal import Sealed, seal
-from ..core.phase import phase
+from ..core.phase import backing_off, phase
 from ..core.records import Failure, Plan, Pool
 from ..core.reports import Calling, TimePassed
 from ..store.base import Catalogue, Claim, Commit, Edited, EffectRow, InboxRow, Loaded, SessionStatus, StoredBlob, UniqueState
@@ -289,4 +289,6 @@ def parked(checkpoint: Checkpoint, pending: Iterable[InboxRow], now: int) -> tup
                 moments.append(now)
             return "waiting", min(moments, default=None)
         case _:
-            return "queued", now
+            if checkpoint.errands or any(row.kind not in WAITING for row in pending):
+                return "queued", now
+            return "queued", backing_off(checkpoint, now) or now

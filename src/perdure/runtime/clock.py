@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["Clock", "SystemClock", "first_of"]
+__all__ = ["Clock", "SystemClock", "alarm", "first_of"]
 
 LONGEST_SLEEP = 60.0
 """After so many seconds the wall clock is looked at again."""
@@ -38,6 +38,37 @@ class SystemClock:
         end = self._monotonic() + (at - self.now()) * 1_000_000
         while self.now() < at and (left := end - self._monotonic()) > 0:  # noqa: ASYNC110
             await asyncio.sleep(min(left / 1_000_000_000, LONGEST_SLEEP))
+
+    def alarm(self, at: int, ring: Callable[[], None]) -> Callable[[], None]:
+        """As `alarm`, without a task: most of what is watched ends long before."""
+        loop, end = asyncio.get_running_loop(), self._monotonic() + (at - self.now()) * 1_000_000
+        waits: list[asyncio.TimerHandle] = []
+
+        def look() -> None:
+            left = end - self._monotonic()
+            if waits and (self.now() >= at or left <= 0):
+                ring()
+            else:
+                waits[:] = [loop.call_later(max(0.0, min(left / 1_000_000_000, LONGEST_SLEEP)), look)]
+
+        def call_off() -> None:
+            waits[0].cancel()
+
+        look()
+        return call_off
+
+
+def alarm(clock: Clock, at: int, ring: Callable[[], None]) -> Callable[[], None]:
+    """Call ``ring`` on the event loop once ``sleep_until(at)`` would return. Returns what calls that off."""
+    if isinstance(clock, SystemClock):
+        return clock.alarm(at, ring)
+    timer = asyncio.ensure_future(clock.sleep_until(at))
+    timer.add_done_callback(lambda timer: None if timer.cancelled() else ring())
+
+    def call_off() -> None:
+        timer.cancel()
+
+    return call_off
 
 
 async def first_of(clock: Clock, *waiting: asyncio.Future[Any], seconds: float | None = None, until: int | None = None) -> None:

@@ -29,7 +29,7 @@ from ..core.entries import (
 )
 from ..core.errors import Fenced, LimitExceeded, SessionStuck, StoreCorrupt, TransactionLost, UnknownAgent
 from ..core.memory import MEMORY
-from ..core.phase import phase
+from ..core.phase import backing_off, phase
 from ..core.records import MODEL_KINDS, Failure, Metadata
 from ..core.reports import AttemptEnded, Fail, Parked
 from ..models.base import Delta
@@ -64,6 +64,9 @@ __all__ = ["STUCK_CLAIMS", "Driver"]
 
 STUCK_CLAIMS = 5
 """After so many claims without progress, each by a process that died, the session waits for a person."""
+
+REST_MS = 5_000
+"""How long a retry must be away for the session to be let go of until then."""
 
 ELSEWHERE_MS = 250
 """How often a session that another process runs is looked at again, besides the store's notices."""
@@ -410,6 +413,7 @@ class Driver:
         if checkpoint.agent in self.given.successors or (checkpoint.turn is not None and checkpoint.turn.handoffs):
             await self._become(checkpoint.agent)
         self._performer.identity, self._performer.turn = self._known.checkpoint.identity, self._known.checkpoint.turn
+        self._performer.checkpoint = self._known.checkpoint
         await self._read_metadata()
         if row.holder is not None and head.holder_alive and row.holder != self.runtime.runner_id:
             return "elsewhere"
@@ -461,7 +465,11 @@ class Driver:
         if self._hooks.running or (self._hooks.open and batch.checkpoint.turn is not None and not self._turns.stopping):
             return False
         told = len(self._work.reports) > self._turns.taken or self._work.transactions
-        return phase(batch.checkpoint) in ("idle", "waiting") or (self._turns.stopping and not (self._work.running or told))
+        if phase(batch.checkpoint) in ("idle", "waiting"):
+            return True
+        # A provider that is away for long holds no process: whoever looks when its time has come tries again.
+        rests = backing_off(batch.checkpoint, batch.now) >= batch.now + REST_MS
+        return (rests or self._turns.stopping) and not (self._work.running or told)
 
     async def _commit(self, batch: Batch, claim: Claim | None) -> State:
         assert self._known.head is not None
@@ -544,7 +552,7 @@ class Driver:
         self.forced = False
         if await self._known.committed(batch, commit, answer, self.runtime.runner_id if self.held else None):
             self._wake.set()
-        self._performer.turn = batch.checkpoint.turn
+        self._performer.checkpoint, self._performer.turn = batch.checkpoint, batch.checkpoint.turn
         await self._read_metadata()
         self.ran_a_turn |= TurnStarted in kinds
         self._turns.committed(batch, begun=commit.claim is not None or TurnStarted in kinds)

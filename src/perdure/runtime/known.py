@@ -14,7 +14,7 @@ from ..core.commands import Compact, PostMessage, Resume
 from ..core.entries import TERMINALS, Entry, PrefixChanged, Redacted, Rewritten, TurnEnded
 from ..core.errors import StoreCorrupt
 from ..core.journal import open_entry
-from ..core.phase import phase
+from ..core.phase import backing_off, phase
 from ..core.records import Amounts, Pool
 from ..core.transcript import Transcript
 from ..store.base import Commit, Committed, InboxRow, Loaded, Store, StoredBlob
@@ -72,7 +72,11 @@ class Known:
     def something_to_do(self, now: int) -> bool:
         """Whether anything can be decided at this time."""
         where = phase(self.checkpoint)
-        if where not in ("idle", "waiting"):
+        assert self.head is not None
+        row = self.head.row
+        if where not in ("idle", "waiting") and (
+            row.holder is not None or not backing_off(self.checkpoint, now) or (row.wake_at is not None and row.wake_at <= now)
+        ):
             return True
         if self.checkpoint.errands or any(map(is_control, self.rows)):
             return True

@@ -8,6 +8,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from copy import deepcopy
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import msgspec
@@ -15,7 +16,8 @@ import msgspec
 from ..agent import Agent
 from ..agent.output import ValidatorFailed
 from ..core import canonical
-from ..core.checkpoint import CALLS_LIMIT, Operation, Turn
+from ..core.budget import ms_left
+from ..core.checkpoint import CALLS_LIMIT, Checkpoint, Operation, Turn
 from ..core.context import NOTES_LIMIT
 from ..core.effects import may_be_unknown
 from ..core.errors import (
@@ -40,7 +42,7 @@ from ..core.reports import AttemptEnded, ErrandsDone, Fail, Reconciled
 from ..core.rules.endings import ASLEEP, RAISED
 from ..core.usage import Usage
 from ..core.words import said, words
-from ..models.base import Delta, Finish, Model, ModelOutput, ModelRequest, ReasoningDelta, TextDelta
+from ..models.base import Delta, Finish, Model, ModelOutput, ModelRequest, ModelSettings, ReasoningDelta, TextDelta
 from ..store.base import StoredBlob
 from ..tools.context import ToolContext
 from ..tools.moments import LONGEST_SLEEP, Moment, moment_of
@@ -49,7 +51,7 @@ from ..tools.running import ToolCancelled, ToolError
 from ..tools.tool import ArgumentsInvalid, Done, NotDone, ResultInvalid, Tool, Unknown, WithMedia
 from ..tools.transaction import InTransaction
 from . import tokens
-from .clock import Clock, first_of
+from .clock import Clock, alarm, first_of
 from .context import Fetch
 from .transactions import Transaction
 
@@ -60,6 +62,9 @@ __all__ = ["LONGEST_SECONDS", "OUTPUT_LIMIT", "Late", "Outcome", "Performed", "P
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
 """The longest answer of a model, or result of a tool, that is kept (bytes)."""
+
+MODEL_SECONDS = 600.0
+"""How long one attempt of a model call may take whose settings say nothing about it."""
 
 RECONCILE_SECONDS = 60.0
 """How long a tool without a timeout of its own may take to tell what became of a call."""
@@ -123,6 +128,42 @@ def asked_to_stop() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+class _TimeIsOver(Exception):
+    """What ran was cut off. ``limit``: the turn's own time is over, and not only that of the attempt."""
+
+    def __init__(self, *, limit: bool) -> None:
+        super().__init__()
+        self.limit = limit
+
+
+class _Time:
+    """Cancels what runs inside when its time, or what is left of the turn's, is over (both in ms), and raises `_TimeIsOver` then."""
+
+    def __init__(self, clock: Clock, own: int, left: int | None) -> None:
+        self._clock = clock
+        self._limit = left is not None and left <= own
+        self._ms = own if left is None else min(own, left)
+        self._over = self._done = False
+
+    async def __aenter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._cancelling = task, task.cancelling()
+        self._call_off = alarm(self._clock, self._clock.now() + self._ms, self._cut)
+
+    def _cut(self) -> None:
+        if not self._done:
+            self._over = True
+            self._task.cancel()
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._done = True
+        self._call_off()
+        # Who was told to stop by somebody else, too, stops for that.
+        if self._over and self._task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError):
+            raise _TimeIsOver(limit=self._limit) from error
+
+
 class Performer:
     """Runs the effects of one session. Each method returns a report for the decider, whatever the effect does.
 
@@ -144,6 +185,8 @@ class Performer:
         """Whether the next model request may hold media."""
         self.identity = Identity()
         self.metadata: dict[str, Any] = {}
+        self.checkpoint: Checkpoint | None = None
+        """Where the session stood at the last commit."""
         self.turn: Turn | None = None
         self.steps: Steps | None = None
         self._session_id = session_id
@@ -157,20 +200,32 @@ class Performer:
     async def model(self, operation: Operation, model: Model, request: ModelRequest, fallback: str = "") -> Outcome:
         """One model call. Cancelling it closes the provider's stream; the text so far is in the report.
 
+        So does the end of its time: that of an attempt, which is tried again, or the turn's, which has reached a limit then.
         ``fallback`` is the route that may answer instead if this one's provider gives up. An answer that can't be taken still counts with
         what it used.
         """
         heard = _Heard()
         sending = False
+        settings = request.settings
+        seconds = MODEL_SECONDS if settings.timeout is None else min(settings.timeout, LONGEST_SECONDS)
+        left = None if self.checkpoint is None else ms_left(self.checkpoint)
+        time = _Time(self._clock, round(seconds * 1000), left)
         try:
             request = await self._with_media(request)
             sending = True
-            output = await self._stream(operation, model, request, heard)
+            output = await self._stream(operation, model, request, heard, time)
             # Notes stand in their receipt, whatever escapes they take there; so does what is to be remembered.
             calls = 8 * NOTES_LIMIT if operation.plan.kind == "compaction" else INLINE_LIMIT
             texts = STATE_LIMIT if operation.plan.kind == "memory" else INLINE_LIMIT
             parts, blobs = keep_parts(_checked(output), calls=calls, texts=texts)
             group = _plain(model.group, "the group of a model")
+        except _TimeIsOver as over:
+            if over.limit:
+                # What may still be called is found where the next attempt would begin.
+                failure = Failure(code="limited", message="it was cut off where the turn's time was over")
+                return msgspec.structs.replace(self._model_ended(operation, "cancelled", failure, heard), final=False), ()
+            failure = Failure(code="timeout", message=f"no answer within {seconds:g} s", retryable=True)
+            return self._model_ended(operation, "failed", failure, heard, fallback, settings), ()
         except asyncio.CancelledError:
             if asked_to_stop():
                 return self._model_ended(operation, "cancelled", Failure(code="interrupted"), heard), ()
@@ -178,7 +233,7 @@ class Performer:
             message = "the model ended with a cancellation of its own"
             _log.warning("%s: %s", operation.id, message)
             failure = Failure(code="model_cancelled_itself", message=message, retryable=True)
-            return self._model_ended(operation, "failed", failure, heard, fallback), ()
+            return self._model_ended(operation, "failed", failure, heard, fallback, settings), ()
         except StoreError:
             raise
         except ProviderError as error:
@@ -190,7 +245,7 @@ class Performer:
                 status=status if type(status) is int and 0 <= status < 1_000 else None,
                 retry_after=_pause(error.retry_after),
             )
-            return self._model_ended(operation, "failed", failure, heard, fallback), ()
+            return self._model_ended(operation, "failed", failure, heard, fallback, settings), ()
         except PerdureError as error:
             ended = self._model_ended(operation, "failed", Failure(code=error.code, message=said(error)), heard)
             # A `UsageError` says that the request, the key or the package is none that could be sent.
@@ -232,35 +287,46 @@ class Performer:
             content[digest] = await self._fetch(digest)
         return msgspec.structs.replace(request, content=content)
 
-    async def _stream(self, operation: Operation, model: Model, request: ModelRequest, heard: _Heard) -> ModelOutput:
+    async def _stream(self, operation: Operation, model: Model, request: ModelRequest, heard: _Heard, time: _Time) -> ModelOutput:
         stream = model.stream(request)
         index = 0
         whole = {TextDelta: _Whole(), ReasoningDelta: _Whole()}
         try:
-            async for item in stream:
-                if heard.answer is not None:
-                    raise InvalidModelOutput("the model's stream went on after its answer")
-                if isinstance(item, ModelOutput):
-                    heard.answer = item
-                    continue
-                if not isinstance(item, TextDelta | ReasoningDelta) or not isinstance(item.text, str):
-                    raise InvalidModelOutput("the model's stream holds something that is neither text nor an answer")
-                if operation.plan.kind in ("compaction", "memory"):
-                    # Nobody is spoken to.
-                    continue
-                if isinstance(item, TextDelta):
-                    heard.text.append(item.text)
-                text = whole[type(item)](item.text)
-                if text or not item.text:
-                    self._deltas(msgspec.structs.replace(item, text=text, operation=operation.id, attempt=operation.attempt, index=index))
-                    index += 1
+            async with time:
+                async for item in stream:
+                    if heard.answer is not None:
+                        raise InvalidModelOutput("the model's stream went on after its answer")
+                    if isinstance(item, ModelOutput):
+                        heard.answer = item
+                        continue
+                    if not isinstance(item, TextDelta | ReasoningDelta) or not isinstance(item.text, str):
+                        raise InvalidModelOutput("the model's stream holds something that is neither text nor an answer")
+                    if operation.plan.kind in ("compaction", "memory"):
+                        # Nobody is spoken to.
+                        continue
+                    if isinstance(item, TextDelta):
+                        heard.text.append(item.text)
+                    text = whole[type(item)](item.text)
+                    if text or not item.text:
+                        self._deltas(
+                            msgspec.structs.replace(item, text=text, operation=operation.id, attempt=operation.attempt, index=index)
+                        )
+                        index += 1
         finally:
             await _close(stream)
         if heard.answer is None:
             raise InvalidModelOutput("the model's stream ended without an answer")
         return heard.answer
 
-    def _model_ended(self, operation: Operation, status: Any, failure: Failure, heard: _Heard, fallback: str = "") -> AttemptEnded:
+    def _model_ended(
+        self,
+        operation: Operation,
+        status: Any,
+        failure: Failure,
+        heard: _Heard,
+        fallback: str = "",
+        settings: ModelSettings = ModelSettings(),  # noqa: B008 - immutable
+    ) -> AttemptEnded:
         return AttemptEnded(
             operation=operation.id,
             attempt=operation.attempt,
@@ -270,6 +336,8 @@ class Performer:
             usage=None if heard.answer is None else _reported(heard.answer),
             retryable=failure.retryable,
             retry_after=failure.retry_after,
+            attempts=settings.attempts,
+            longest_wait=None if settings.longest_wait is None else round(min(settings.longest_wait, LONGEST_HINT_SECONDS) * 1000),
             fallback=fallback,
             at=self._clock.now(),
         )

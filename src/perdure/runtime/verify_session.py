@@ -21,6 +21,7 @@ from ..core.evolve import evolve
 from ..core.journal import GENESIS, Sealed, body_digest, link, open_entry
 from ..core.media import content_type
 from ..core.messages import Part, StoredPart, decode_part, media_of
+from ..core.phase import backing_off
 from ..store.audit import Auditable
 from ..store.base import URGENT_LIMIT, InboxRow, Loaded, Store
 from ..store.pools import KeepsPools, Share
@@ -653,6 +654,8 @@ class SessionCheck:
         moments = [item.at if item.not_before is None else item.not_before for item in self.pending]
         if stored.errands or (row.status == "queued" and stored.turn is not None):
             moments.append(row.updated)
+            if rests := backing_off(stored, row.updated):
+                moments.append(rests)
         exact = {min(deadlines)} if deadlines and row.status == "waiting" else {None}
         if row.status == "waiting" and row.wake_at in exact:
             # Whoever applied a command since then said so: what waits in the inbox can't begin before the answer.

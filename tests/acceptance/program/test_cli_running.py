@@ -133,7 +133,7 @@ def test_how_a_turn_ended_is_the_exit_code(perdure: Program) -> None:
     failed = json.loads(perdure("run", SHOP, "bug", "--json", code=1))
     assert failed["failure"]["code"] == "model_error"
     perdure("run", SHOP, "provider", code=5)
-    assert perdure.errors.count("again in") == 4
+    assert perdure.errors.count("again in") == 14
     assert "failed: rate_limited" in perdure.errors
 
 

@@ -433,7 +433,7 @@ async def test_a_history_that_the_writer_cant_see_at_once_is_summarised_bit_by_b
 
 
 @pytest.mark.spec("S2-218")
-async def test_a_writer_is_asked_five_times_at_most_with_growing_pauses_and_its_failure_fails_the_turn(place: Place) -> None:
+async def test_a_writer_is_asked_a_number_of_times_at_most_with_growing_pauses_and_its_failure_fails_the_turn(place: Place) -> None:
     def down(request: ModelRequest) -> Reply:
         raise ProviderUnavailable("down")
 
@@ -446,10 +446,10 @@ async def test_a_writer_is_asked_five_times_at_most_with_growing_pauses_and_its_
         [failed] = await talk(process, agent, "question 5")
         assert (failed.status, failed.failure.code) == ("failed", "provider_unavailable")
         assert failed.reason == "no notes could be written: down"
-        assert place.clock.now() - began >= 200 + 400 + 800 + 1600
+        assert place.clock.now() - began >= 6 * 60_000
         assert (await process.sessions.checkpoint("s")).epoch == 0
         assert await find_problems(process.store, "s") == []
-    assert len(talker.written) == 5
+    assert len(talker.written) == 15
 
 
 @pytest.mark.spec("S2-218")

@@ -199,7 +199,7 @@ async def test_a_client_that_goes_ends_nothing_and_a_process_that_closes_says_th
 
 @pytest.mark.spec("S2-091", "S2-100")
 async def test_a_turn_whose_provider_fails_ends_as_failed_once_with_its_attempts(memory: Place) -> None:
-    for error, attempts in ((ProviderRefused("no"), 1), (RateLimited("slow down"), 5)):
+    for error, attempts in ((ProviderRefused("no"), 1), (RateLimited("slow down"), 15)):
         session = type(error).__name__
         model, asked = counting(error)
         async with memory.process() as process:

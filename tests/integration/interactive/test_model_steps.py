@@ -14,6 +14,7 @@ from perdure import (
     MessageAdded,
     ModelOutput,
     ModelRequest,
+    ModelSettings,
     OperationEnded,
     OperationStarted,
     RateLimited,
@@ -31,7 +32,7 @@ from .acting import Place, counting, transcript
 
 
 @pytest.mark.spec("S2-172")
-async def test_what_may_be_tried_again_is_tried_five_times_as_attempts_of_one_step(memory: Place) -> None:
+async def test_what_may_be_tried_again_is_tried_up_to_the_limit_as_attempts_of_one_step(memory: Place) -> None:
     model, asked = counting(*(RateLimited("slow down") for _ in range(4)), Reply("done"))
     async with memory.process() as process:
         assert (await process.run(Agent("a", model=model), "go", session="s")).output == "done"
@@ -42,7 +43,10 @@ async def test_what_may_be_tried_again_is_tried_five_times_as_attempts_of_one_st
     model, asked = counting(RateLimited("slow down"))
     async with memory.process() as process:
         assert (await process.run(Agent("a", model=model), "go", session="t")).status == "failed"
-    assert len(asked) == 5
+        assert len(asked) == 15
+        few = Agent("a", model=model, settings=ModelSettings(attempts=3))
+        assert (await process.run(few, "go", session="u")).status == "failed"
+        assert len(asked) == 15 + 3
 
 
 @pytest.mark.spec("S2-174")
@@ -70,10 +74,10 @@ async def test_the_text_of_an_attempt_that_failed_is_kept_as_unfinished_and_neve
 @pytest.mark.parametrize(
     ("hint", "waits"),
     [
-        (None, [200, 400, 800, 1600]),
-        (7.5, [7500] * 4),
-        (0.0, [0] * 4),
-        (3600.0, [30_000] * 4),
+        (None, [200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 51_200, *[60_000] * 5]),
+        (7.5, [7500] * 14),
+        (0.0, [0] * 14),
+        (3600.0, [300_000] * 14),
     ],
 )
 async def test_waits_double_follow_the_servers_hint_and_never_pass_the_ceiling(memory: Place, hint: float | None, waits: list[int]) -> None:

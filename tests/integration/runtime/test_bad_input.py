@@ -365,7 +365,7 @@ async def begun(runtime: Runtime) -> list[str]:
         (Reply(tool_calls=[ToolCall("raises", {}, "same"), ToolCall("raises", {}, "same")]), "invalid_model_output", 5),
         (Reply(tool_calls=[ToolCall("raises", {}, f"c{n}") for n in range(129)]), "limit_exceeded", 1),
         (Reply(tool_calls=[ToolCall("raises", {"x": "y" * 1024 * 1024}, f"c{n}") for n in range(128)]), "limit_exceeded", 1),
-        (perdure.RateLimited("slow down"), "rate_limited", 5),
+        (perdure.RateLimited("slow down"), "rate_limited", 15),
         (perdure.AuthenticationFailed("no"), "authentication_failed", 1),
         (RuntimeError("a bug"), "model_error", 1),
     ],

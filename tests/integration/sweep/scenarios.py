@@ -30,6 +30,7 @@ from perdure import (
     Message,
     Middleware,
     ModelRequest,
+    ModelSettings,
     NotDone,
     NothingChanged,
     ProviderRefused,
@@ -404,7 +405,8 @@ def model_fails() -> Scenario:
         def broken(request: ModelRequest) -> Reply:
             raise ProviderUnavailable("down for good")
 
-        return Agent("a", model=world.model([asks(call("put", value=1)), broken]), tools=[putting(world)])
+        model = world.model([asks(call("put", value=1)), broken])
+        return Agent("a", model=model, tools=[putting(world)], settings=ModelSettings(attempts=4))
 
     return Scenario(name="model that fails for good", agent=agent, script=one_question)
 

@@ -544,10 +544,10 @@ def test_a_limit_of_no_steps_calls_no_model() -> None:
 # ------------------------------------------------------------------------------------------------------------------ retries
 
 
-def test_a_model_call_is_tried_five_times_with_delays_that_double() -> None:
+def test_a_model_call_whose_provider_is_away_is_tried_for_minutes_with_delays_that_double() -> None:
     s = story.model()
     waits = []
-    for _ in range(4):
+    for _ in range(14):
         (ended,) = s.model_ends(status="failed", retryable=True, failure=Failure(code="rate_limited"))
         assert isinstance(ended, OperationEnded)
         waits.append(ended.retry_at - ended.at)
@@ -556,8 +556,44 @@ def test_a_model_call_is_tried_five_times_with_delays_that_double() -> None:
 
     written = lines(s.model_ends(status="failed", retryable=True, failure=Failure(code="rate_limited")))
 
-    assert waits == [200, 400, 800, 1600]
-    assert written == ["operation_ended t2.0.0#5 failed (rate_limited)", "turn_failed t2 (rate_limited)"]
+    assert waits == [200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 51_200, *[60_000] * 5]
+    assert written == ["operation_ended t2.0.0#15 failed (rate_limited)", "turn_failed t2 (rate_limited)"]
+
+
+@pytest.mark.parametrize(
+    ("code", "facts", "attempts"),
+    [
+        ("rate_limited", {}, 15),
+        ("provider_unavailable", {}, 15),
+        ("provider_unavailable", {"fallback": "b"}, 5),
+        ("provider_unavailable", {"attempts": 2}, 2),
+        ("provider_unavailable", {"attempts": 7, "fallback": "b"}, 7),
+        ("invalid_model_output", {}, 5),
+        ("timeout", {}, 5),
+        ("timeout", {"attempts": 1}, 1),
+    ],
+)
+def test_how_often_a_model_call_is_tried(code: str, facts: dict[str, Any], attempts: int) -> None:
+    s = story.model()
+    tried = 1
+    while s.model_ends(status="failed", retryable=True, failure=Failure(code=code), **facts)[-1].retry_at:  # type: ignore[attr-defined]
+        s.steps()
+        tried += 1
+        if tried > 20:
+            break
+
+    assert tried == attempts
+
+
+def test_a_longest_wait_bounds_the_hint_of_a_provider_and_nothing_else() -> None:
+    s = story.model()
+    (ended,) = s.model_ends(status="failed", retryable=True, failure=Failure(code="rate_limited"), retry_after=9000, longest_wait=50)
+    assert isinstance(ended, OperationEnded)
+    assert ended.retry_at - ended.at == 50
+    s.steps()
+    (ended,) = s.model_ends(status="failed", retryable=True, failure=Failure(code="rate_limited"), longest_wait=50)
+    assert isinstance(ended, OperationEnded)
+    assert ended.retry_at - ended.at == 400
 
 
 @pytest.mark.parametrize(
@@ -566,13 +602,14 @@ def test_a_model_call_is_tried_five_times_with_delays_that_double() -> None:
         (1, None, 200),
         (2, None, 400),
         (8, None, 25_600),
-        (9, None, 30_000),
-        (60, None, 30_000),
+        (9, None, 51_200),
+        (10, None, 60_000),
+        (60, None, 60_000),
         (1, 0, 0),
         (1, 7000, 7000),
         (4, 50, 50),
-        (1, 30_001, 30_000),
-        (1, 3_600_000, 30_000),
+        (1, 300_000, 300_000),
+        (1, 3_600_000, 300_000),
         (1, -5, 0),
     ],
 )

@@ -1392,5 +1392,6 @@ def test_a_model_answer_with_more_calls_than_the_limit_is_no_answer() -> None:
 
 
 def test_the_numbers_of_the_rules_are_those_of_the_design() -> None:
-    assert (attempts.ATTEMPTS, attempts.FIRST_DELAY_MS, attempts.LONGEST_DELAY_MS) == (5, 200, 30_000)
+    assert (attempts.ATTEMPTS, attempts.FEW_ATTEMPTS) == (15, 5)
+    assert (attempts.FIRST_DELAY_MS, attempts.LONGEST_DELAY_MS, attempts.LONGEST_HINT_MS) == (200, 60_000, 300_000)
     assert (endings.UNKNOWN_LIVE, endings.UNKNOWN_AFTER_RESTART, endings.NOT_EXECUTED) == (UNKNOWN, story.AFTER_RESTART, NOT_EXECUTED)

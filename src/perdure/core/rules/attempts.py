@@ -11,7 +11,7 @@ from ..checkpoint import Operation
 from ..context import cut
 from ..draft import Draft
 from ..entries import MessageAdded, NoteAdded, OperationEnded, RequestClosed, TurnFailed
-from ..errors import StaleRequest
+from ..errors import ProviderUnavailable, RateLimited, StaleRequest
 from ..messages import ToolCallResponse, said_digest
 from ..records import MODEL_KINDS, Failure
 from ..reports import AttemptEnded, Reconciled, Report
@@ -38,15 +38,25 @@ from .endings import (
 )
 from .routes import take_over_context
 
-ATTEMPTS = 5
-"""How often a model call is tried when its provider fails."""
+ATTEMPTS = 15
+"""How often a model call is tried whose provider is away, if nobody says otherwise: over 6.7 minutes, as outages may well take."""
 
-FIRST_DELAY_MS, LONGEST_DELAY_MS = 200, 30_000
+FEW_ATTEMPTS = 5
+"""The same where another route may answer, or the provider is there and its answers are no good; and how often a tool is tried whose
+attempts had no effect: over 3 seconds."""
+
+AWAY = (RateLimited.code, ProviderUnavailable.code)
+"""Failures that pass with time, and cost nothing."""
+
+FIRST_DELAY_MS, LONGEST_DELAY_MS = 200, 60_000
+
+LONGEST_HINT_MS = 300_000
+"""For longer than this a provider's hint isn't followed, if nobody says otherwise."""
 
 
-def retry_delay(attempt: int, hint: int | None) -> int:
-    """Milliseconds before the attempt after ``attempt``; the provider's hint wins up to the ceiling."""
-    return min(LONGEST_DELAY_MS, max(0, hint) if hint is not None else FIRST_DELAY_MS << (attempt - 1))
+def retry_delay(attempt: int, hint: int | None, longest: int = LONGEST_HINT_MS) -> int:
+    """Milliseconds before the attempt after ``attempt``; the provider's hint wins, up to ``longest``."""
+    return min(longest, max(0, hint)) if hint is not None else min(LONGEST_DELAY_MS, FIRST_DELAY_MS << (attempt - 1))
 
 
 def end_attempt(draft: Draft, command: AttemptEnded) -> None:
@@ -134,9 +144,12 @@ def _give_up(draft: Draft, operation: Operation, command: AttemptEnded) -> None:
 
 def _retry_at(operation: Operation, command: AttemptEnded) -> int | None:
     """When a model call that failed may be tried again; None if it has been often enough, or can't help."""
-    if not command.retryable or operation.failures + 1 >= ATTEMPTS:
+    away = command.failure is not None and command.failure.code in AWAY
+    most = command.attempts or (ATTEMPTS if away and not command.fallback else FEW_ATTEMPTS)
+    if not command.retryable or operation.failures + 1 >= most:
         return None
-    return command.at + retry_delay(operation.failures + 1, command.retry_after)
+    longest = LONGEST_HINT_MS if command.longest_wait is None else command.longest_wait
+    return command.at + retry_delay(operation.failures + 1, command.retry_after, longest)
 
 
 def _end_tool_attempt(draft: Draft, operation: Operation, command: AttemptEnded) -> None:
@@ -165,7 +178,7 @@ def reconcile(draft: Draft, command: Reconciled) -> None:
             finish_batch(draft, command.at)
             fail_turn(draft, command.at, CRASH_LOOP, UNKNOWN_LIVE)
             return
-        case "not_done" if operation.failures + 1 >= ATTEMPTS:
+        case "not_done" if operation.failures + 1 >= FEW_ATTEMPTS:
             words = f"{NOT_EXECUTED}: {operation.failures + 1} attempts had no effect"
             gave_up = Failure(code="not_done", message=words)
             end_call(draft, operation, command.at, "failed", error_response(operation.plan, words), failure=gave_up)
