@@ -37,9 +37,10 @@ FORGOTTEN_SECONDS = 30
 HINT_SECONDS = 1.0
 """How long one job may take to be written; after that whoever found the session looks at it."""
 
-POOL: dict[str, Any] = {"timeout": 5.0, "reconnect_timeout": 2.0}
+POOL: dict[str, Any] = {"timeout": 5.0, "reconnect_timeout": 2.0, "min_size": 1, "max_size": 2}
 """How long Procrastinate waits for a connection, and for a new one (seconds): its own half a minute would be one in which a worker that is
-well does nothing after the database was restarted."""
+well does nothing after the database was restarted. And how many it has, besides one that listens: jobs are short, and a server has only so
+many."""
 
 MAKING = 0x70647577
 """The advisory lock of whoever makes the tables."""

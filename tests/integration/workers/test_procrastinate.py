@@ -26,6 +26,8 @@ from .test_workers import STEPS, Shop
 
 NAMES = [f"s{index}" for index in range(12)]
 
+MANUAL = Path(__file__).parents[3] / "docs" / "postgresql.md"
+
 
 @pytest.fixture
 def here() -> Iterator[tuple[Server, str]]:
@@ -115,6 +117,24 @@ async def test_no_disk_is_waited_for_because_of_a_hint(here: tuple[Server, str])
         assert postgres.execute(f"SELECT setting FROM {jobs}.seen") == [("off",)]
 
 
+async def test_a_worker_has_no_more_connections_than_the_manual_says(here: tuple[Server, str]) -> None:
+    postgres, schema = here
+    url = postgres.store(schema, application_name=schema)
+    most = 0
+    count = f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{schema}'"
+    async with working(url, Shop()) as worker:
+        for name in NAMES:
+            await worker._runtime.sessions.send(name, "please", submission="m", agent="shop")
+        # A fork is a write of the kind that has connections of its own.
+        forks = [asyncio.create_task(worker._runtime.sessions.fork(NAMES[0], session_id=f"fork {number}")) for number in range(6)]
+        while (await worker._runtime.sessions.info(NAMES[-1])).status != "idle":
+            [(found,)] = await asyncio.to_thread(postgres.execute, count)
+            most = max(most, found)
+        await asyncio.gather(*forks, return_exceptions=True)
+    assert 6 <= most <= 10
+    assert "So it is ten at most" in MANUAL.read_text()
+
+
 async def test_other_stores_have_no_such_jobs() -> None:
     with pytest.raises(InvalidURL, match="PostgreSQL"):
         ProcrastinateEngine("agents.db")
@@ -130,15 +150,12 @@ async def test_jobs_do_not_go_through_a_pooler_and_stand_beside_the_store_all_th
     assert postgres.execute(f'SELECT args FROM "{schema}_jobs".procrastinate_jobs') == [({"session_id": "s"},)]
 
 
-RECIPE = Path(__file__).parents[3] / "docs" / "postgresql.md"
-
-
 @pytest.fixture
 def role(here: tuple[Server, str]) -> Iterator[tuple[str, str, list[str]]]:
     """A role that was made as the manual says, the address of a store as that role, and the statements that make its schemas."""
     postgres, schema = here
     role = f"agents_{schema}"
-    [told] = re.findall(r"```sql\n(CREATE ROLE.*?)```", RECIPE.read_text(), re.DOTALL)
+    [told] = re.findall(r"```sql\n(CREATE ROLE.*?)```", MANUAL.read_text(), re.DOTALL)
     # The names alone are this test's own.
     first, *rest = told.replace("agents", role).replace("SCHEMA perdure", f"SCHEMA {schema}").strip().splitlines()
     postgres.execute(first)
