@@ -289,6 +289,7 @@ __all__ = [
     "EffectFailed",
     "EffectSettled",
     "EffectUncertain",
+    "Ending",
     "Entry",
     "Event",
     "Exported",

@@ -150,7 +150,7 @@ def ms_left(checkpoint: Checkpoint) -> int | None:
     turn = checkpoint.turn
     if turn is None or all(limits is None or limits.seconds is None for limits in (turn.limits, turn.run, turn.session)):
         return None
-    bounds = ((allowed(limits, "seconds"), used.ms) for _, limits, used in _budgets(checkpoint, turn))
+    bounds = ((allowed(limits).get("seconds"), used.ms) for _, limits, used in _budgets(checkpoint, turn))
     return min((max(0, most - used) for most, used in bounds if most is not None), default=None)
 
 
