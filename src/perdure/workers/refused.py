@@ -45,17 +45,28 @@ class Refused:
     def __len__(self) -> int:
         return len(self._known)
 
-    def add(self, session_id: str, head: Loaded | None, reason: str, *, at: int) -> bool:
-        """It was refused, where it stands. Returns whether that, or the reason, is new. ``at`` is in milliseconds since 1970."""
+    def add(self, session_id: str, head: Loaded | None, reason: str, *, at: int, heard: int | None = None) -> bool:
+        """It was refused, where it stands. Returns whether that, or the reason, is new.
+
+        ``at`` is in milliseconds since 1970. ``heard`` is the last submission that was known when it was looked at: what came meanwhile may
+        have changed everything, while what the look itself wrote changes nothing.
+        """
         reason, before = reason[:LONGEST_REASON], self._known.get(session_id)
         same = before is not None and before.refusal.reason == reason
         pause = min(2 * before.pause, PAUSE_LIMIT) if before is not None and same else PAUSE
         refusal = before.refusal if before is not None and same else Refusal(session_id=session_id, since=at, reason=reason)
-        no, stood = (0, None) if head is None else (head.row.no, (head.row.version, head.row.inbox_head))
+        no, stood = (0, None) if head is None else (head.row.no, (head.row.version, head.row.inbox_head if heard is None else heard))
         self._known[session_id] = _Known(refusal=refusal, no=no, stood=stood, pause=pause, until=self._time() + pause)
         self._numbers[no] = session_id
+        if stood is not None and not self.stands(session_id, head):
+            self._changed.add(session_id)
         self.news = self.news or not same
         return not same
+
+    def wake(self, session_id: str) -> None:
+        """It stands elsewhere, so that it rests no more."""
+        if (known := self._known.get(session_id)) is not None:
+            known.pause, known.until = PAUSE / 2, self._time()
 
     def forget(self, session_id: str) -> bool:
         """It went on, or is none of our business any more. Returns whether it was refused."""

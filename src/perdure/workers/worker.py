@@ -176,7 +176,7 @@ class Worker:
         """What was refused where it stood, and stands elsewhere now, may go on."""
         for session_id in self._refused.changed():
             if not self._refused.stands(session_id, await self._runtime.store.load(session_id)):
-                self._refused.forget(session_id)
+                self._refused.wake(session_id)
 
     async def _tell(self, due: list[str]) -> None:
         """Say what is refused here, and hear what others refuse: a hint may go to them again and again, so that this one looks itself."""
@@ -241,9 +241,11 @@ class Worker:
         if session_id in self._working or self._stopping.is_set():
             return
         self._working.add(session_id)
+        heard: int | None = None
         self._to_hint.pop(session_id, None)
         try:
             head = await self._runtime.store.load(session_id)
+            heard = None if head is None else head.row.inbox_head
             if self._refused.rests(session_id) and self._refused.stands(session_id, head):
                 return
             if _is_suspect(head):
@@ -261,7 +263,7 @@ class Worker:
             _log.info("another worker took %s over", session_id)
         except Exception as error:
             if not self._stopping.is_set():
-                await self._refuse(session_id, error)
+                await self._refuse(session_id, error, heard)
         finally:
             self._working.discard(session_id)
             if session_id not in self._held_up:
@@ -270,13 +272,13 @@ class Worker:
             if session_id == self._suspect:
                 self._suspect_is_over()
 
-    async def _refuse(self, session_id: str, error: Exception) -> None:
+    async def _refuse(self, session_id: str, error: Exception, heard: int | None) -> None:
         """It can't go on here as it stands. That is said once, and again when the reason is another one."""
         head = None
         with suppress(StoreError):
             head = await self._runtime.store.load(session_id)
         reason = f"{type(error).__name__}: {error}"
-        if self._refused.add(session_id, head, reason, at=self._runtime.clock.now()):
+        if self._refused.add(session_id, head, reason, at=self._runtime.clock.now(), heard=heard):
             _log.warning("the session %s can't go on here, and is left to others: %s", session_id, reason)
 
     async def _watch_suspect(self) -> None:

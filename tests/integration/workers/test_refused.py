@@ -144,6 +144,26 @@ def test_the_pause_doubles_up_to_its_limit_and_begins_anew_with_another_reason()
     assert refused.told() == ()
 
 
+async def test_what_is_sent_while_a_session_is_refused_has_it_tried_anew_and_what_the_attempt_wrote_does_not(tmp_path: Path) -> None:
+    async with perdure.open(str(tmp_path / "a.db")) as runtime:
+        await runtime.sessions.send("s", "hello", submission="m", agent="shop")
+        before = await runtime.store.load("s")
+        assert before is not None
+        refused = Refused(lambda: 0.0)
+        refused.add("s", before, "why", at=1, heard=before.row.inbox_head)
+        refused.notice(before.row.no)
+        assert refused.changed() == {"s"}
+        assert refused.stands("s", before)
+        assert refused.rests("s")
+        await runtime.sessions.send("s", "and this", submission="m2")
+        refused.add("s", await runtime.store.load("s"), "why", at=1, heard=before.row.inbox_head)
+        assert refused.changed() == {"s"}, "no notice comes of what was heard before"
+        assert not refused.stands("s", await runtime.store.load("s"))
+        refused.wake("s")
+        assert not refused.rests("s")
+        assert len(refused.told()) == 1, "it is no other refusal"
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
