@@ -200,6 +200,7 @@ from .runtime.media import image as image
 from .runtime.model_calls import ModelCall as ModelCall
 from .runtime.model_calls import Spending as Spending
 from .runtime.model_calls import UsageRow as UsageRow
+from .runtime.open_requests import RequestPage as RequestPage
 from .runtime.pools import Pool as Pool
 from .runtime.pools import Pools as Pools
 from .runtime.recording import RecordedCall as RecordedCall
@@ -211,6 +212,7 @@ from .runtime.redefining import Deploy as Deploy
 from .runtime.redefining import Keyless as Keyless
 from .runtime.redefining import WouldRefuse as WouldRefuse
 from .runtime.requests import Request as Request
+from .runtime.requests import RequestKind as RequestKind
 from .runtime.requests import Uncertain as Uncertain
 from .runtime.result import Result as Result
 from .runtime.runtime import Runtime as Runtime
@@ -390,7 +392,9 @@ __all__ = [
     "Reply",
     "Request",
     "RequestClosed",
+    "RequestKind",
     "RequestOpened",
+    "RequestPage",
     "Result",
     "ResumeRequested",
     "Revision",

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from ..runtime.requests import Request
 from .hints import command
 from .screen import Screen
-from .text import moment, value
+from .text import moment, plain, value
 
-__all__ = ["Decided", "Lines", "ask", "commands_for", "explain", "how_to_answer"]
+__all__ = ["Decided", "Lines", "ask", "commands_for", "explain", "how_to_answer", "request_facts"]
 
 
 Misfit: TypeAlias = Callable[[str, dict[str, Any]], str]
@@ -59,6 +59,26 @@ def commands_for(session_id: str, request: Request, db: str) -> list[tuple[str, 
         (f"{command(db, 'deny', session_id, request.request_id)} --reason '…'", "refuse it; the model reads the reason"),
         (answer("abort"), "refuse it and stop the turn"),
     ]
+
+
+def request_facts(request: Request, db: str) -> dict[str, Any]:
+    """A request as JSON, with the commands that answer it."""
+    return {
+        "session": request.session_id,
+        "owner": request.owner,
+        "agent": request.agent,
+        "request_id": request.request_id,
+        "kind": request.kind,
+        "operation": request.operation,
+        "name": request.name,
+        "arguments": request.arguments,
+        "since": request.at,
+        "deadline": request.deadline or None,
+        "default": request.default,
+        "question": request.question,
+        "commands": [command for command, _ in commands_for(request.session_id, request, db)],
+        "match": plain(getattr(request.entry, "match", None)),
+    }
 
 
 def explain(write: Callable[..., None], request: Request) -> None:

@@ -404,6 +404,21 @@ def _target(made: Any, request: str | None) -> None:
 
 
 def _deciding(command: Any) -> None:
+    asked = "What people are asked in all sessions, with the commands that answer it."
+    requests = command("requests", "requests:run", asked, json=True)
+    requests.add_argument("--owner", metavar="WHO", help="only in this owner's sessions")
+    requests.add_argument(
+        "--kind",
+        action="append",
+        choices=("approval", "answer", "uncertain"),
+        help="may it run, what does the user say, what became of it; may be repeated",
+    )
+    requests.add_argument("--status", action="append", metavar="STATUS", help="only in sessions that are so: waiting, …; may be repeated")
+    requests.add_argument("--agent", metavar="NAME", help="only this agent's")
+    requests.add_argument("--label", action="append", metavar="NAME=VALUE", help="only in sessions with this label; may be repeated")
+    requests.add_argument("--limit", type=_positive, default=50, metavar="N", help="about so many (50): a session's stay together")
+    requests.add_argument("--after", metavar="TOKEN", help="the next page: what the page before said, with the same filters")
+
     answer = command("answer", "decide:answer", "Close an open request.", json=True)
     _target(answer, None)
     answer.add_argument("request", metavar="REQUEST")

@@ -24,14 +24,14 @@ from ..runtime.requests import Request
 from ..runtime.runtime import Runtime
 from ..store.base import InboxRow, Loaded
 from .agents import all_agents
-from .ask import commands_for, explain
+from .ask import explain, request_facts
 from .behind import behind
 from .exits import OK
 from .hints import SOME_AGENT, command, resume_command
 from .opening import opened
 from .screen import Screen
 from .sessions import STYLES
-from .text import moment, plain, short, since
+from .text import moment, short, since
 
 __all__ = ["run", "say_why"]
 
@@ -72,7 +72,7 @@ async def say_why(runtime: Runtime, screen: Screen, session_id: str, db: str, ag
         "route": checkpoint.route,
         "operations": await _operations(runtime, head, checkpoint),
         "background": [item._asdict() for item in await behind(runtime, session_id)],
-        "requests": [_request(item, head, db) for item in requests],
+        "requests": [request_facts(item, db) for item in requests],
         "queue": [_queued(row) for row in queue],
         "wake_at": head.row.wake_at,
         "claims": head.row.claims,
@@ -161,22 +161,6 @@ async def _operations(runtime: Runtime, head: Loaded, checkpoint: Checkpoint) ->
                 }
             )
     return found
-
-
-def _request(item: Request, head: Loaded, db: str) -> dict[str, Any]:
-    return {
-        "session": item.session_id,
-        "request_id": item.request_id,
-        "kind": item.kind,
-        "operation": item.operation,
-        "name": item.name,
-        "arguments": item.arguments,
-        "deadline": item.deadline or None,
-        "default": item.default,
-        "question": item.question,
-        "commands": [command for command, _ in commands_for(item.session_id, item, db)],
-        "match": plain(getattr(item.entry, "match", None)),
-    }
 
 
 def _queued(row: InboxRow) -> dict[str, Any]:

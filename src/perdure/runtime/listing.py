@@ -78,22 +78,22 @@ def _texts(value: Any, what: str) -> tuple[str, ...]:
     return tuple(check_text(item, what) for item in items)
 
 
-def token(asked: SessionQuery, secret: bytes, last: SessionRow) -> str:
-    """What the page after ``last`` goes on after."""
-    return pack([last.updated, last.no], partial(_signature, asked, secret))
+def token(asked: SessionQuery, secret: bytes, last: SessionRow, *besides: str) -> str:
+    """What the page after ``last`` goes on after; ``besides`` is what the list asks for that the query doesn't say."""
+    return pack([last.updated, last.no], partial(_signature, asked, besides, secret))
 
 
-def continued(asked: SessionQuery, secret: bytes, after: str | None) -> SessionQuery:
+def continued(asked: SessionQuery, secret: bytes, after: str | None, *besides: str) -> SessionQuery:
     """The query for the page behind a token. Raises `UsageError` if no list of these filters in this store gave it."""
     if after is None:
         return asked
-    before = unpack(after, tuple[int, int], partial(_signature, asked, secret)) if isinstance(after, str) else None
+    before = unpack(after, tuple[int, int], partial(_signature, asked, besides, secret)) if isinstance(after, str) else None
     if before is None:
         raise UsageError("the paging token is not one of this list's", hint="pass `next` of the page before, with the same filters")
     return msgspec.structs.replace(asked, before=before)
 
 
-def _signature(asked: SessionQuery, secret: bytes, place: str) -> str:
+def _signature(asked: SessionQuery, besides: tuple[str, ...], secret: bytes, place: str) -> str:
     """Binds a place to the store and to what was asked for; the size of pages may change."""
-    facts = canonical.encode([msgspec.to_builtins(msgspec.structs.replace(asked, before=None, limit=0)), place])
+    facts = canonical.encode([msgspec.to_builtins(msgspec.structs.replace(asked, before=None, limit=0)), [*besides], place])
     return hashlib.blake2b(facts, key=secret, digest_size=16, person=b"perdure list").hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -30,7 +30,9 @@ from .messages import read_entries
 from .names import check_id, submission_id
 from .perform import OUTPUT_LIMIT, stored_media
 
-__all__ = ["Request", "Requests", "Uncertain"]
+__all__ = ["Request", "RequestKind", "Requests", "Uncertain"]
+
+RequestKind: TypeAlias = Literal["approval", "answer", "uncertain"]
 
 REPLY_LIMIT = 32_000
 """The longest answer of the user (bytes); more can be sent as a message, with files."""
@@ -43,10 +45,13 @@ RESULT_LIMIT = OUTPUT_LIMIT - 64 * 1024
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """An open request as a person needs to see it, arguments included; ``question`` is what the user is asked, ``session_id`` where."""
+    """An open request as a person needs to see it, arguments included; ``question`` is what the user is asked, ``session_id`` where.
+
+    ``agent`` and ``owner`` are the session's; ``deadline`` is 0 where there is none.
+    """
 
     request_id: str
-    kind: str
+    kind: RequestKind
     operation: str
     name: str
     arguments: Any
@@ -55,6 +60,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     entry: RequestOpened
     question: str = ""
     session_id: str = ""
+    agent: str = ""
+    owner: str = ""
+
+    @property
+    def at(self) -> int:
+        """Since when it is open (ms since 1970)."""
+        return self.entry.at
 
 
 class Uncertain(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +139,8 @@ class Requests(Door, Arguments):
                     entry=entry,
                     question=await self._question(head, turn.answer, item, arguments) if asked else "",
                     session_id=head.row.session_id,
+                    agent=head.row.agent,
+                    owner=head.row.owner,
                 )
         return list(found.values())
 

@@ -24,15 +24,15 @@ from .keeping import Keeping
 from .messages import read_entries
 from .model_calls import ModelCall, read_calls
 from .names import check_id, check_limit, submission_id
+from .open_requests import OpenRequests
 from .redaction import Redaction
-from .requests import Requests
 from .results import Results
 from .sending import NOTE_LIMIT
 
 __all__ = ["Sessions"]
 
 
-class Sessions(Keeping, Results, AskedRequests, Requests, Branches, Redaction, Calling):
+class Sessions(Keeping, Results, AskedRequests, OpenRequests, Branches, Redaction, Calling):
     """Commands and views of any session in the store. Nothing here runs agent code but `call_tool`."""
 
     def owned_by(self, owner: str) -> Sessions:

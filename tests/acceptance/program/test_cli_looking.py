@@ -48,6 +48,33 @@ def test_an_effect_that_nobody_knows_of_is_listed_and_settled(perdure: Program) 
     assert perdure("verify").endswith("nothing is wrong\n")
 
 
+def test_what_people_are_asked_anywhere_is_listed_with_the_commands_that_answer_it(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "quiet")
+    assert perdure.json("requests") == []
+    for session, owner in (("s", "acme"), ("t", "other")):
+        perdure("run", SHOP, "refund A-1", "--session", session, "--owner", owner, "--no-wait", code=6)
+    listed = perdure.json("requests")
+    assert [(item["session"], item["owner"], item["kind"], item["name"]) for item in listed] == [
+        ("t", "other", "approval", "refund"),
+        ("s", "acme", "approval", "refund"),
+    ]
+    assert listed == [item for name in ("t", "s") for item in perdure.json("why", name)["requests"]]
+    assert listed[1]["arguments"] == {"order": "A-1", "cents": 500}
+    shown = perdure("requests", "--owner", "acme", "--kind", "approval", "--status", "waiting")
+    assert shown.startswith("s  agent shop, owner acme, asked ")
+    assert "refund asks for approval:" in shown
+    assert "order  A-1" in shown
+    [first] = perdure.json("requests", "--limit", "1")
+    token = perdure.errors.split("--after ")[1].strip()
+    assert [first, *perdure.json("requests", "--limit", "1", "--after", token)] == listed
+    # The command that is shown answers it.
+    [approve] = [line for line in shown.splitlines() if line.startswith("  perdure approve") and "--arguments" not in line]
+    perdure(*approve.partition("#")[0].split()[1:])
+    assert [item["session"] for item in perdure.json("requests")] == ["t"]
+    for wrong in (["--kind", "opinion"], ["--status", "asleep"], ["--after", "made.up"]):
+        perdure("requests", *wrong, code=2)
+
+
 def test_steps_stand_with_their_call_and_a_call_that_another_session_made_says_so(perdure: Program) -> None:
     perdure("run", SHOP, "travel", "--session", "s")
     shown = perdure("show", "s").splitlines()
