@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from importlib import import_module
+from typing import Any
 
 from .exits import INTERRUPTED, exit_code, report
 from .output import results
@@ -14,7 +15,11 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; see `exits`. Never raises, unless PERDURE_DEBUG asks for it."""
+    """Run one command and return its exit code; see `exits`. Never raises, unless PERDURE_DEBUG asks for it.
+
+    What a command has to wait for comes as an awaitable of its function, which has read standard input and the agent's module by then:
+    a loop that runs would take Ctrl-C for itself.
+    """
     from .parser import parse
 
     for stream in (sys.stdout, sys.stderr):
@@ -29,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     module, _, function = arguments.handler.partition(":")
     code: int
     try:
-        code = getattr(import_module(f".{module}", __package__), function)(arguments)
+        answer = getattr(import_module(f".{module}", __package__), function)(arguments)
+        code = answer if isinstance(answer, int) else _awaited(answer)
         results().flush()
     except KeyboardInterrupt:
         code = INTERRUPTED
@@ -43,6 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         report(error, arguments)
         code = exit_code(error)
     return code
+
+
+def _awaited(answer: Coroutine[Any, Any, int]) -> int:
+    """Only a command that was understood needs a loop."""
+    import asyncio
+
+    return asyncio.run(answer)
 
 
 def _quiet_logs() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 from ..agent import Agent
@@ -42,13 +42,13 @@ def tools_of(arguments: argparse.Namespace) -> ToolPolicy | None:
     return ToolPolicy(only=only or None, never=never, ask=ask) if only or never or ask else None
 
 
-def describe(arguments: argparse.Namespace) -> int:
+def describe(arguments: argparse.Namespace) -> Awaitable[int]:
     """Replace what was given, or show all of it."""
     metadata = json_object(arguments.metadata, "--metadata", '{"tier": "gold"}')
     labels = {} if arguments.no_labels else labels_of(arguments.label) if arguments.label else None
     if arguments.title is None and labels is None and metadata is None:
-        return asyncio.run(_show(arguments))
-    return asyncio.run(_describe(arguments, {"title": arguments.title, "labels": labels, "metadata": metadata}))
+        return _show(arguments)
+    return _describe(arguments, {"title": arguments.title, "labels": labels, "metadata": metadata})
 
 
 async def _describe(arguments: argparse.Namespace, given: dict[str, Any]) -> int:
@@ -85,12 +85,12 @@ def _facts(info: SessionInfo) -> list[tuple[str, str]]:
     return [(name, shown) for name, shown in facts if shown]
 
 
-def restrict(arguments: argparse.Namespace) -> int:
+def restrict(arguments: argparse.Namespace) -> Awaitable[int]:
     """Say which tools a session may use."""
     tools = tools_of(arguments)
     if tools is None:
         raise UsageError("no tool is named", hint="--only, --never and --ask name tools; --all-tools lets it use all of them again")
-    return asyncio.run(_restrict(arguments, tools, all_agents(arguments.agents)))
+    return _restrict(arguments, tools, all_agents(arguments.agents))
 
 
 async def _restrict(arguments: argparse.Namespace, tools: ToolPolicy, agents: list[Agent]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 from ..agent import Agent
@@ -12,7 +12,7 @@ from ..core.messages import Message
 from ..models.prices import Prices
 from ..runtime.asked import AskedRequest
 from ..runtime.replay import Replay, replay
-from .agents import load_all
+from .agents import all_agents
 from .exits import FAILED, OK
 from .opening import opened
 from .screen import Screen
@@ -22,12 +22,8 @@ from .text import counted, moment, plain
 __all__ = ["replay_session", "request"]
 
 
-def request(arguments: argparse.Namespace) -> int:
+async def request(arguments: argparse.Namespace) -> int:
     """Print a request again; the exit code says whether it is what was recorded."""
-    return asyncio.run(_request(arguments))
-
-
-async def _request(arguments: argparse.Namespace) -> int:
     async with opened(arguments) as runtime:
         asked = await runtime.sessions.request(arguments.session, arguments.step)
     screen = Screen(as_json=arguments.json)
@@ -83,15 +79,14 @@ def _role(message: Message) -> str:
     return f"{message.role}{place}"
 
 
-def replay_session(arguments: argparse.Namespace) -> int:
+def replay_session(arguments: argparse.Namespace) -> Awaitable[int]:
     """Play a session to an agent; the exit code says whether all came out the same."""
     where, name = arguments.agents, arguments.agent
     if not where and not name:
         raise UsageError("it takes an agent to replay a session", hint="--agent MODULE or MODULE:AGENT, or --agents WHERE … --agent NAME")
     if not where:
         where, name = [name], ""
-    agents = list(dict.fromkeys(agent for place in where for agent in load_all(place)))
-    return asyncio.run(_replay(arguments, agents, name))
+    return _replay(arguments, all_agents(where), name)
 
 
 async def _replay(arguments: argparse.Namespace, agents: list[Agent], given: str | None) -> int:

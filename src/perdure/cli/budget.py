@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from difflib import get_close_matches
 from typing import Any
 
@@ -23,7 +22,7 @@ PAGE = 100
 ACTIONS = ("show", "set", "add", "remove")
 
 
-def run(arguments: argparse.Namespace) -> int:
+async def run(arguments: argparse.Namespace) -> int:
     """Show or change pools."""
     if arguments.action not in ACTIONS:
         raise UsageError(f"budget can't {arguments.action!r:.60}", hint=_meant(arguments))
@@ -31,17 +30,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"budget {arguments.action} needs an owner", hint=f"perdure budget {arguments.action} OWNER …")
     if arguments.action in ("show", "remove") and arguments.limits:
         raise UsageError(f"budget {arguments.action} takes no limits", hint="perdure budget set OWNER NAME=VALUE …")
-    return asyncio.run(_run(arguments))
-
-
-def _meant(arguments: argparse.Namespace) -> str:
-    """What somebody may have meant who begins with another word: most of all an owner."""
-    slip = get_close_matches(arguments.action, ACTIONS, 1)
-    words = [slip[0], *([] if arguments.owner is None else [arguments.owner])] if slip else ["show", arguments.action]
-    return f"did you mean `{command(arguments.db, 'budget', *words)}`? It can {', '.join(ACTIONS)}"
-
-
-async def _run(arguments: argparse.Namespace) -> int:
     screen = Screen(as_json=arguments.json)
     async with opened(arguments) as runtime:
         pools = runtime.pools
@@ -86,6 +74,13 @@ async def _run(arguments: argparse.Namespace) -> int:
         ]
         columns(screen, ("OWNER", "LIMIT", "USED", "LEFT", "OF"), rows)
     return OK
+
+
+def _meant(arguments: argparse.Namespace) -> str:
+    """What somebody may have meant who begins with another word: most of all an owner."""
+    slip = get_close_matches(arguments.action, ACTIONS, 1)
+    words = [slip[0], *([] if arguments.owner is None else [arguments.owner])] if slip else ["show", arguments.action]
+    return f"did you mean `{command(arguments.db, 'budget', *words)}`? It can {', '.join(ACTIONS)}"
 
 
 def _data(pool: Pool) -> dict[str, Any]:

@@ -26,12 +26,12 @@ from .text import plain, value
 __all__ = ["call"]
 
 
-def call(arguments: argparse.Namespace) -> int:
+def call(arguments: argparse.Namespace) -> Awaitable[int]:
     """Call, follow, and say what it came to."""
     text = None if arguments.arguments is None else read_text(arguments.arguments)
     given = json_object(text, "what the tool is given", '{"order": "A-1", "cents": 300}')
     agent = load(arguments.agent)
-    return asyncio.run(_call(arguments, agent, given or {}))
+    return _call(arguments, agent, given or {})
 
 
 async def _call(arguments: argparse.Namespace, agent: Agent, given: dict[str, Any]) -> int:

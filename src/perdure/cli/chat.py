@@ -37,14 +37,14 @@ __all__ = ["Talk", "chat"]
 T = TypeVar("T")
 
 
-def chat(arguments: argparse.Namespace) -> int:
+def chat(arguments: argparse.Namespace) -> Awaitable[int]:
     """Talk until somebody leaves."""
     if arguments.agent is None and arguments.model is None:
         raise UsageError("chat needs an agent", hint="perdure chat module:agent, or --model openai:…")
     if arguments.sandbox is not None and arguments.workspace is None:
         raise UsageError(f"--sandbox {arguments.sandbox} confines nothing", hint="--workspace DIR gives the agent a shell to confine")
     agent = load(arguments.agent, model=arguments.model) if arguments.agent else ad_hoc(arguments.model)
-    return asyncio.run(_chat(arguments, with_workspace(agent, arguments.workspace, arguments.sandbox or "required")))
+    return _chat(arguments, with_workspace(agent, arguments.workspace, arguments.sandbox or "required"))
 
 
 async def _chat(arguments: argparse.Namespace, agent: Agent) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
+from collections.abc import Awaitable
 
 from ..agent import Agent
 from ..runtime.redefining import Deploy
@@ -16,9 +16,9 @@ from .text import counted, plain
 __all__ = ["run"]
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> Awaitable[int]:
     """List what would be refused; the exit code says whether anything would."""
-    return asyncio.run(_check(arguments, all_agents(arguments.agents)))
+    return _check(arguments, all_agents(arguments.agents))
 
 
 async def _check(arguments: argparse.Namespace, agents: list[Agent]) -> int:

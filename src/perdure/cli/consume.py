@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 
 from ..core.entries import Entry
@@ -19,11 +19,9 @@ from .text import counted
 __all__ = ["consume"]
 
 
-def consume(arguments: argparse.Namespace) -> int:
+def consume(arguments: argparse.Namespace) -> Awaitable[int]:
     """Write what there is; with ``--follow``, what comes too."""
-    name = arguments.name or f"jsonl {Path(arguments.directory).resolve()}"
-    with usable(arguments.directory):
-        return asyncio.run(_consume(arguments, name))
+    return _consume(arguments, arguments.name or f"jsonl {Path(arguments.directory).resolve()}")
 
 
 class _Counted(JsonLines):
@@ -40,22 +38,23 @@ class _Counted(JsonLines):
 
 async def _consume(arguments: argparse.Namespace, name: str) -> int:
     screen = Screen(as_json=arguments.json)
-    files = _Counted(arguments.directory)
-    async with opened(arguments) as runtime:
-        consuming = asyncio.ensure_future(runtime.consume(name, files, follow=arguments.follow, heal=arguments.heal))
-        stopped = asyncio.Event()
-        runtime.stop_on(signal.SIGTERM, signal.SIGINT, then=stopped.set)
-        if arguments.follow:
-            screen.note((f"writing into {arguments.directory} until SIGTERM", "dim"))
-        stopping = asyncio.ensure_future(stopped.wait())
-        await asyncio.wait((consuming, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if not consuming.done():
-            # What was not acknowledged comes again, to whoever takes this name next.
-            consuming.cancel()
-            await asyncio.wait((consuming,))
-        if not consuming.cancelled():
-            consuming.result()
+    with usable(arguments.directory):
+        files = _Counted(arguments.directory)
+        async with opened(arguments) as runtime:
+            consuming = asyncio.ensure_future(runtime.consume(name, files, follow=arguments.follow, heal=arguments.heal))
+            stopped = asyncio.Event()
+            runtime.stop_on(signal.SIGTERM, signal.SIGINT, then=stopped.set)
+            if arguments.follow:
+                screen.note((f"writing into {arguments.directory} until SIGTERM", "dim"))
+            stopping = asyncio.ensure_future(stopped.wait())
+            await asyncio.wait((consuming, stopping), return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if not consuming.done():
+                # What was not acknowledged comes again, to whoever takes this name next.
+                consuming.cancel()
+                await asyncio.wait((consuming,))
+            if not consuming.cancelled():
+                consuming.result()
     entries = sum(files.taken.values())
     if arguments.json:
         screen.json({"consumer": name, "sessions": len(files.taken), "entries": entries})

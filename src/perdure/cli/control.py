@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 from ..agent import Agent
@@ -17,12 +17,8 @@ from .sending import confirm
 __all__ = ["command", "compact", "interrupt", "route"]
 
 
-def interrupt(arguments: argparse.Namespace) -> int:
+async def interrupt(arguments: argparse.Namespace) -> int:
     """Stop the running turn; `FAILED` if there is none."""
-    return asyncio.run(_interrupt(arguments))
-
-
-async def _interrupt(arguments: argparse.Namespace) -> int:
     idle = SubmissionRejected(f"no turn is running in {arguments.session!r}", hint="there is nothing to interrupt", reason="idle")
     async with opened(arguments) as runtime:
         try:
@@ -36,12 +32,8 @@ async def _interrupt(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def route(arguments: argparse.Namespace) -> int:
+async def route(arguments: argparse.Namespace) -> int:
     """Use another route for the next turns."""
-    return asyncio.run(_route(arguments))
-
-
-async def _route(arguments: argparse.Namespace) -> int:
     async with opened(arguments) as runtime:
         sent = await runtime.sessions.select_route(arguments.session, arguments.route, actor=arguments.actor)
         await confirm(
@@ -54,22 +46,18 @@ async def _route(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def compact(arguments: argparse.Namespace) -> int:
+async def compact(arguments: argparse.Namespace) -> int:
     """Have notes stand for the conversation so far."""
-    return asyncio.run(_compact(arguments))
-
-
-async def _compact(arguments: argparse.Namespace) -> int:
     async with opened(arguments) as runtime:
         sent = await runtime.sessions.compact(arguments.session, submission=arguments.submission, actor=arguments.actor)
         await confirm(runtime, arguments, sent, "the notes are written when no turn runs", in_inbox=True)
     return OK
 
 
-def command(arguments: argparse.Namespace) -> int:
+def command(arguments: argparse.Namespace) -> Awaitable[int]:
     """Have a middleware carry out one of its commands."""
     given = json_object(arguments.arguments, "what the command is given", '{"to": 5}')
-    return asyncio.run(_command(arguments, given, all_agents(arguments.agents)))
+    return _command(arguments, given, all_agents(arguments.agents))
 
 
 async def _command(arguments: argparse.Namespace, given: dict[str, Any] | None, agents: list[Agent]) -> int:

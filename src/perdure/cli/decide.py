@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
+from collections.abc import Awaitable
 from typing import Any
 
 from ..core.errors import StaleRequest, UsageError
@@ -43,7 +43,7 @@ def _edited(text: str | None) -> dict[str, Any] | None:
     return json_object(text, "--arguments", '{"order": "A-1", "cents": 300}')
 
 
-def answer(arguments: argparse.Namespace) -> int:
+def answer(arguments: argparse.Namespace) -> Awaitable[int]:
     """Close an open request, in any way there is."""
     if arguments.text is not None and (arguments.decision != "reply" or arguments.result is not None):
         raise UsageError("--text is what the user answers", hint="it goes with the decision to reply")
@@ -53,17 +53,17 @@ def answer(arguments: argparse.Namespace) -> int:
         "result": json_argument(arguments.result, "--result") if arguments.text is None else read_text(arguments.text),
         "is_error": arguments.error,
     }
-    return asyncio.run(_answer(arguments, arguments.request, arguments.decision, options))
+    return _answer(arguments, arguments.request, arguments.decision, options)
 
 
-def approve(arguments: argparse.Namespace) -> int:
+def approve(arguments: argparse.Namespace) -> Awaitable[int]:
     """Let a call run."""
-    return asyncio.run(_answer(arguments, arguments.request, "approve", {"arguments": _edited(arguments.arguments)}))
+    return _answer(arguments, arguments.request, "approve", {"arguments": _edited(arguments.arguments)})
 
 
-def deny(arguments: argparse.Namespace) -> int:
+def deny(arguments: argparse.Namespace) -> Awaitable[int]:
     """Refuse a call, or leave the outcome of one unknown."""
-    return asyncio.run(_answer(arguments, arguments.request, "deny", {"reason": arguments.reason}))
+    return _answer(arguments, arguments.request, "deny", {"reason": arguments.reason})
 
 
 async def _answer(arguments: argparse.Namespace, request_id: str | None, decision: Any, options: dict[str, Any]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 
 from .exits import OK
 from .hints import command
@@ -16,12 +15,8 @@ from .show import turns_of
 __all__ = ["grants", "revoke"]
 
 
-def grants(arguments: argparse.Namespace) -> int:
+async def grants(arguments: argparse.Namespace) -> int:
     """List them."""
-    return asyncio.run(_grants(arguments))
-
-
-async def _grants(arguments: argparse.Namespace) -> int:
     screen = Screen(as_json=arguments.json)
     async with opened(arguments) as runtime:
         checkpoint = await runtime.sessions.checkpoint(arguments.session)
@@ -38,12 +33,8 @@ async def _grants(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def revoke(arguments: argparse.Namespace) -> int:
+async def revoke(arguments: argparse.Namespace) -> int:
     """Ask again about a call that was granted."""
-    return asyncio.run(_revoke(arguments))
-
-
-async def _revoke(arguments: argparse.Namespace) -> int:
     async with opened(arguments) as runtime:
         sent = await runtime.sessions.revoke(arguments.session, arguments.grant, actor=arguments.actor)
         await confirm(runtime, arguments, sent, f"revoked: {arguments.grant}", grant=arguments.grant)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,24 +27,24 @@ from .text import counted, plain
 __all__ = ["archive", "delete", "export", "halt", "import_", "repair", "revive", "usable"]
 
 
-def archive(arguments: argparse.Namespace) -> int:
+def archive(arguments: argparse.Namespace) -> Awaitable[int]:
     """Put a session away."""
-    return asyncio.run(_stand(arguments, "archive", lambda info: "archived"))
+    return _stand(arguments, "archive", lambda info: "archived")
 
 
-def revive(arguments: argparse.Namespace) -> int:
+def revive(arguments: argparse.Namespace) -> Awaitable[int]:
     """Take a session out of the archive."""
-    return asyncio.run(_stand(arguments, "revive", lambda info: f"revived, and it is {info.status}"))
+    return _stand(arguments, "revive", lambda info: f"revived, and it is {info.status}")
 
 
-def halt(arguments: argparse.Namespace) -> int:
+def halt(arguments: argparse.Namespace) -> Awaitable[int]:
     """Stop a session where it stands."""
-    return asyncio.run(_stand(arguments, "halt", lambda info: info.problem))
+    return _stand(arguments, "halt", lambda info: info.problem)
 
 
-def repair(arguments: argparse.Namespace) -> int:
+def repair(arguments: argparse.Namespace) -> Awaitable[int]:
     """Check a halted session, and let it go on if nothing is wrong with it."""
-    return asyncio.run(_stand(arguments, "repair", lambda info: f"nothing is wrong with it, and it is {info.status}"))
+    return _stand(arguments, "repair", lambda info: f"nothing is wrong with it, and it is {info.status}")
 
 
 async def _stand(arguments: argparse.Namespace, how: str, what: Callable[[SessionInfo], str]) -> int:
@@ -65,12 +64,8 @@ async def _stand(arguments: argparse.Namespace, how: str, what: Callable[[Sessio
     return OK
 
 
-def delete(arguments: argparse.Namespace) -> int:
+async def delete(arguments: argparse.Namespace) -> int:
     """Destroy a session's content, once somebody said that it is meant."""
-    return asyncio.run(_delete(arguments))
-
-
-async def _delete(arguments: argparse.Namespace) -> int:
     screen = Screen(as_json=arguments.json)
     async with opened(arguments) as runtime:
         info = await runtime.sessions.info(arguments.session)
@@ -104,11 +99,11 @@ def usable(name: str | None) -> Iterator[None]:
         raise UsageError(f"{name!r} can't be used: {error.strerror}", hint="name another") from error
 
 
-def export(arguments: argparse.Namespace) -> int:
+def export(arguments: argparse.Namespace) -> Awaitable[int]:
     """Write a session into a file."""
     if arguments.output is not None and os.path.lexists(arguments.output):
         raise UsageError(f"{arguments.output!r} exists already", hint="nothing is overwritten; name a new file")
-    return asyncio.run(_export(arguments))
+    return _export(arguments)
 
 
 async def _export(arguments: argparse.Namespace) -> int:
@@ -127,13 +122,13 @@ async def _export(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def import_(arguments: argparse.Namespace) -> int:
+def import_(arguments: argparse.Namespace) -> Awaitable[int]:
     """Take in a file that `export` wrote, or a list of messages."""
     if arguments.source is not None:
-        return asyncio.run(_import_messages(arguments))
+        return _import_messages(arguments)
     if arguments.agent or arguments.owner or arguments.title or arguments.label:
         raise UsageError("the file itself says whose its sessions are", hint="--agent, --owner, --title and --label go with --from")
-    return asyncio.run(_import(arguments))
+    return _import(arguments)
 
 
 async def _import(arguments: argparse.Namespace) -> int:

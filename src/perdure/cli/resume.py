@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import signal
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from typing import NoReturn
 
 from ..agent import Agent
 from ..core.entries import ChildEnded, Entry, ExtensionCommand, PassedOn, SubmissionRefused, TurnCompleted, TurnEnded, TurnFailed
@@ -28,15 +29,15 @@ from .text import moment
 __all__ = ["resume"]
 
 
-def resume(arguments: argparse.Namespace) -> int:
+def resume(arguments: argparse.Namespace) -> Awaitable[int]:
     """Take up one session, showing it, or all that are due."""
     _take_session_behind_agents(arguments)
     if not arguments.agents:
-        raise asyncio.run(_needs_an_agent(arguments))
+        return _needs_an_agent(arguments)
     if arguments.limit and not arguments.session:
         raise UsageError("--limit is for the turn of one session", hint="perdure resume SESSION --agents … --limit tokens=100000")
     named = {agent: where for where in arguments.agents for agent in load_all(where)}
-    return asyncio.run(_one(arguments, named) if arguments.session else _all(arguments, [*named]))
+    return _one(arguments, named) if arguments.session else _all(arguments, [*named])
 
 
 def _take_session_behind_agents(arguments: argparse.Namespace) -> None:
@@ -49,14 +50,14 @@ def _take_session_behind_agents(arguments: argparse.Namespace) -> None:
         arguments.agents.remove(words[0])
 
 
-async def _needs_an_agent(arguments: argparse.Namespace) -> UsageError:
-    """What is missing, with the agent's name where the store knows it."""
+async def _needs_an_agent(arguments: argparse.Namespace) -> NoReturn:
+    """Raises `UsageError`: what is missing, with the agent's name where the store knows it."""
     hint = "--agents module, module:attribute, or path/to/file.py:attribute"
     if arguments.session is not None:
         async with opened(arguments) as runtime:
             info = await runtime.sessions.info(arguments.session)
         hint += f"; the session's agent is called {info.agent!r}" if info.agent else ""
-    return UsageError("resume needs an agent", hint=hint)
+    raise UsageError("resume needs an agent", hint=hint)
 
 
 async def _one(arguments: argparse.Namespace, given: Mapping[Agent, str]) -> int:

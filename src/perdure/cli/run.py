@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import uuid
+from collections.abc import Awaitable
 
 from ..agent import Agent
 from ..core.entries import TurnEnded
@@ -30,10 +30,10 @@ from .text import plain
 __all__ = ["as_data", "code_of", "run"]
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> Awaitable[int]:
     """Send, follow, and say how it ended."""
     agent, text = _agent_and_text(arguments)
-    return asyncio.run(_run(arguments, agent, with_files(text, arguments.attach)))
+    return _run(arguments, agent, with_files(text, arguments.attach))
 
 
 def _agent_and_text(arguments: argparse.Namespace) -> tuple[Agent, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 import time
 from collections import Counter
@@ -24,15 +23,11 @@ __all__ = ["STYLES", "run"]
 STYLES = {"running": "green", "waiting": "yellow", "queued": "cyan", "stuck": "bold red", "halted": "red", "archived": "dim", "idle": ""}
 
 
-def run(arguments: argparse.Namespace) -> int:
+async def run(arguments: argparse.Namespace) -> int:
     """List sessions."""
     for status in arguments.status or ():
         if status not in (*STYLES, "deleted"):
             raise UsageError(f"{status!r} is no status", hint=", ".join(STYLES))
-    return asyncio.run(_run(arguments))
-
-
-async def _run(arguments: argparse.Namespace) -> int:
     screen = Screen(as_json=arguments.json)
     async with opened(arguments) as runtime:
         found = await runtime.sessions.list(

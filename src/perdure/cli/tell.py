@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
+from collections.abc import Awaitable
 
 from ..runtime.content import Input
 from .exits import OK
@@ -14,9 +14,9 @@ from .text import moment_of
 __all__ = ["edit", "note", "send", "withdraw"]
 
 
-def send(arguments: argparse.Namespace) -> int:
+def send(arguments: argparse.Namespace) -> Awaitable[int]:
     """Put a message into the inbox."""
-    return asyncio.run(_send(arguments, with_files(read_text(arguments.text), arguments.attach)))
+    return _send(arguments, with_files(read_text(arguments.text), arguments.attach))
 
 
 async def _send(arguments: argparse.Namespace, content: Input) -> int:
@@ -39,9 +39,9 @@ async def _send(arguments: argparse.Namespace, content: Input) -> int:
     return OK
 
 
-def note(arguments: argparse.Namespace) -> int:
+def note(arguments: argparse.Namespace) -> Awaitable[int]:
     """Tell the model something besides the conversation."""
-    return asyncio.run(_note(arguments, read_text(arguments.text)))
+    return _note(arguments, read_text(arguments.text))
 
 
 async def _note(arguments: argparse.Namespace, text: str) -> int:
@@ -51,9 +51,9 @@ async def _note(arguments: argparse.Namespace, text: str) -> int:
     return OK
 
 
-def edit(arguments: argparse.Namespace) -> int:
+def edit(arguments: argparse.Namespace) -> Awaitable[int]:
     """Give a waiting message another text."""
-    return asyncio.run(_edit(arguments, read_text(arguments.text)))
+    return _edit(arguments, read_text(arguments.text))
 
 
 async def _edit(arguments: argparse.Namespace, text: str) -> int:
@@ -63,12 +63,8 @@ async def _edit(arguments: argparse.Namespace, text: str) -> int:
     return OK
 
 
-def withdraw(arguments: argparse.Namespace) -> int:
+async def withdraw(arguments: argparse.Namespace) -> int:
     """Take back a waiting message."""
-    return asyncio.run(_withdraw(arguments))
-
-
-async def _withdraw(arguments: argparse.Namespace) -> int:
     async with opened(arguments) as runtime:
         sent = await runtime.sessions.withdraw(arguments.session, arguments.message, actor=arguments.actor)
         await confirm(runtime, arguments, sent, f"withdrawn: {arguments.message}", message=arguments.message)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -29,10 +29,10 @@ PAGE = 500
 """How many messages are read at once."""
 
 
-def fork(arguments: argparse.Namespace) -> int:
+def fork(arguments: argparse.Namespace) -> Awaitable[int]:
     """Begin another session with the first messages of one."""
-
     tools, agents = tools_of(arguments), all_agents(arguments.agents)
+    said = None if arguments.text is None else read_text(arguments.text)
 
     async def go(runtime: Runtime, screen: Screen) -> None:
         made = await runtime.sessions.fork(
@@ -40,7 +40,7 @@ def fork(arguments: argparse.Namespace) -> int:
             at=arguments.at,
             turn=arguments.turn,
             entry=arguments.entry,
-            replacement=None if arguments.text is None else read_text(arguments.text),
+            replacement=said,
             session_id=arguments.branch,
             title=arguments.title,
             labels=labels_of(arguments.label) if arguments.label else None,
@@ -61,14 +61,15 @@ def fork(arguments: argparse.Namespace) -> int:
     return _run(arguments, go)
 
 
-def rewrite(arguments: argparse.Namespace) -> int:
+def rewrite(arguments: argparse.Namespace) -> Awaitable[int]:
     """Put other messages in place of some."""
+    said = _replacement(arguments)
 
     async def go(runtime: Runtime, screen: Screen) -> None:
         edit = await runtime.sessions.rewrite(
             arguments.session,
             (arguments.start, arguments.stop),
-            _replacement(arguments),
+            said,
             expected=arguments.expected,
             reason=arguments.reason,
             actor=arguments.actor,
@@ -79,7 +80,7 @@ def rewrite(arguments: argparse.Namespace) -> int:
     return _run(arguments, go)
 
 
-def restore(arguments: argparse.Namespace) -> int:
+def restore(arguments: argparse.Namespace) -> Awaitable[int]:
     """Bring an earlier revision back."""
 
     async def go(runtime: Runtime, screen: Screen) -> None:
@@ -97,7 +98,7 @@ def restore(arguments: argparse.Namespace) -> int:
     return _run(arguments, go)
 
 
-def revisions(arguments: argparse.Namespace) -> int:
+def revisions(arguments: argparse.Namespace) -> Awaitable[int]:
     """The edits of a transcript, the latest last."""
 
     async def go(runtime: Runtime, screen: Screen) -> None:
@@ -115,7 +116,7 @@ def revisions(arguments: argparse.Namespace) -> int:
     return _run(arguments, go)
 
 
-def diff(arguments: argparse.Namespace) -> int:
+def diff(arguments: argparse.Namespace) -> Awaitable[int]:
     """Where two revisions differ."""
 
     async def go(runtime: Runtime, screen: Screen) -> None:
@@ -135,7 +136,7 @@ def diff(arguments: argparse.Namespace) -> int:
     return _run(arguments, go)
 
 
-def redact(arguments: argparse.Namespace) -> int:
+def redact(arguments: argparse.Namespace) -> Awaitable[int]:
     """Remove content for good."""
 
     async def go(runtime: Runtime, screen: Screen) -> None:
@@ -166,7 +167,7 @@ def redact(arguments: argparse.Namespace) -> int:
     return _run(arguments, go)
 
 
-def effects(arguments: argparse.Namespace) -> int:
+def effects(arguments: argparse.Namespace) -> Awaitable[int]:
     """What a session's past did that its transcript doesn't show."""
 
     async def go(runtime: Runtime, screen: Screen) -> None:
@@ -223,12 +224,9 @@ async def show_transcript(screen: Screen, runtime: Runtime, session_id: str, rev
     screen.line(("revision ", "dim"), (named, "bold"))
 
 
-def _run(arguments: argparse.Namespace, go: Any) -> int:
-    async def run() -> None:
-        async with opened(arguments) as runtime:
-            await go(runtime, Screen(as_json=arguments.json))
-
-    asyncio.run(run())
+async def _run(arguments: argparse.Namespace, go: Callable[[Runtime, Screen], Awaitable[None]]) -> int:
+    async with opened(arguments) as runtime:
+        await go(runtime, Screen(as_json=arguments.json))
     return OK
 
 

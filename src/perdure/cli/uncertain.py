@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 from ..agent import Agent
@@ -11,7 +11,7 @@ from ..core.errors import StaleRequest, UsageError
 from ..runtime import tokens
 from ..runtime.requests import Uncertain
 from ..runtime.runtime import Runtime
-from .agents import load_all
+from .agents import all_agents
 from .decide import json_argument
 from .exits import OK
 from .hints import command
@@ -24,23 +24,23 @@ from .text import moment, plain
 __all__ = ["report", "run"]
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> Awaitable[int]:
     """List them, settle one, or have their tools settle what they know."""
     if arguments.reconcile != bool(arguments.agents):
         raise UsageError("--reconcile asks the tools of --agents", hint="perdure uncertain --reconcile --agents my_agents")
     if arguments.reconcile:
         if arguments.settle is not None:
             raise UsageError("--reconcile asks the tools, and --settle says it yourself", hint="leave one of them out")
-        return asyncio.run(_reconcile(arguments, [agent for place in arguments.agents for agent in load_all(place)]))
+        return _reconcile(arguments, all_agents(arguments.agents))
     if arguments.settle is None:
         if arguments.result is not None or arguments.failed is not None:
             raise UsageError("--result and --failed say what became of an operation", hint="--settle OPERATION names it")
-        return asyncio.run(_list(arguments))
+        return _list(arguments)
     if arguments.session is None:
         raise UsageError("--settle needs the session", hint="perdure uncertain SESSION --settle OPERATION …")
     if arguments.result is None and arguments.failed is None:
         raise UsageError("what became of it?", hint="--result JSON, or --failed TEXT")
-    return asyncio.run(_settle(arguments))
+    return _settle(arguments)
 
 
 async def _list(arguments: argparse.Namespace) -> int:
@@ -71,7 +71,7 @@ async def _list(arguments: argparse.Namespace) -> int:
 async def _reconcile(arguments: argparse.Namespace, agents: list[Agent]) -> int:
     screen = Screen(as_json=arguments.json)
     async with opened(arguments) as runtime:
-        found = await runtime.reconcile(list(dict.fromkeys(agents)), session=arguments.session)
+        found = await runtime.reconcile(agents, session=arguments.session)
     if arguments.json:
         screen.json([plain(item) for item in found])
         return OK
@@ -111,11 +111,11 @@ async def _find(runtime: Runtime, arguments: argparse.Namespace) -> Uncertain:
     )
 
 
-def report(arguments: argparse.Namespace) -> int:
+def report(arguments: argparse.Namespace) -> Awaitable[int]:
     """Hand in what a call came to, by its token."""
     token = read_text(arguments.token).strip()
     failed = arguments.failed is not None
-    return asyncio.run(_report(arguments, token, arguments.failed if failed else json_argument(arguments.result, "--result"), failed))
+    return _report(arguments, token, arguments.failed if failed else json_argument(arguments.result, "--result"), failed)
 
 
 async def _report(arguments: argparse.Namespace, token: str, result: Any, failed: bool) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import dataclasses
 import re
 import sys
@@ -24,18 +23,18 @@ __all__ = ["backup", "restore", "sweep", "vacuum"]
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 
-def backup(arguments: argparse.Namespace) -> int:
+async def backup(arguments: argparse.Namespace) -> int:
     """Copy the store into a file."""
     path = store_file(arguments.db)
     if path is not None and not path.exists():
         raise UsageError(f"there is no store at {str(path)!r}", hint="--db or PERDURE_DB name another")
-    _told(arguments, asyncio.run(back_up(arguments.db, arguments.file)), f"copied into {arguments.file}")
+    _told(arguments, await back_up(arguments.db, arguments.file), f"copied into {arguments.file}")
     return OK
 
 
-def restore(arguments: argparse.Namespace) -> int:
+async def restore(arguments: argparse.Namespace) -> int:
     """Make the store from a copy."""
-    checked = asyncio.run(put_back(arguments.file, arguments.db))
+    checked = await put_back(arguments.file, arguments.db)
     _told(arguments, checked, f"restored into {arguments.db}")
     if not arguments.json:
         print("What was done since the copy was made is unknown to it: look after effects of that time yourself.", file=sys.stderr)
@@ -51,12 +50,8 @@ def _told(arguments: argparse.Namespace, checked: Checked, what: str) -> None:
         screen.line(("✓ ", "green"), f"{what}: {amounts}, nothing is wrong")
 
 
-def vacuum(arguments: argparse.Namespace) -> int:
+async def vacuum(arguments: argparse.Namespace) -> int:
     """Throw away old sessions, and write the file anew."""
-    return asyncio.run(_vacuum(arguments))
-
-
-async def _vacuum(arguments: argparse.Namespace) -> int:
     screen = Screen(as_json=arguments.json)
     async with opened(arguments) as runtime:
         old: list[SessionInfo] = []
@@ -92,12 +87,8 @@ async def _vacuum(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def sweep(arguments: argparse.Namespace) -> int:
+async def sweep(arguments: argparse.Namespace) -> int:
     """Remove content outside of the database that nothing refers to."""
-    return asyncio.run(_sweep(arguments))
-
-
-async def _sweep(arguments: argparse.Namespace) -> int:
     screen = Screen(as_json=arguments.json)
     grace = {} if arguments.older_than is None else {"grace": float(_seconds(arguments.older_than))}
     async with opened(arguments) as runtime:

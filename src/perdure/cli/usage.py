@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from typing import Any
 
 from ..core.errors import UsageError
@@ -19,16 +18,12 @@ __all__ = ["run"]
 GROUPS = ("session", "owner", "agent", "route", "model", "kind", "day")
 
 
-def run(arguments: argparse.Namespace) -> int:
+async def run(arguments: argparse.Namespace) -> int:
     """Show it."""
-    by = [name for given in arguments.by or ["session"] for name in given.split(",") if name]
+    by: list[Any] = list(dict.fromkeys(name for given in arguments.by or ["session"] for name in given.split(",") if name))
     for name in by:
         if name not in GROUPS:
             raise UsageError(f"usage can't be shown by {name!r:.40}", hint=", ".join(GROUPS))
-    return asyncio.run(_run(arguments, list(dict.fromkeys(by))))
-
-
-async def _run(arguments: argparse.Namespace, by: list[Any]) -> int:
     screen = Screen(as_json=arguments.json)
     wanted: dict[str, Any] = {name: getattr(arguments, name) for name in ("session", "owner", "route", "index", "rebuild")}
     wanted |= {"since": moment_of(arguments.since), "until": moment_of(arguments.until)}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import dataclasses
+from collections.abc import Awaitable
 
 from ..core.errors import UsageError
 from ..runtime.verify import Checked, Problem, head, verify
@@ -16,11 +16,11 @@ from .text import counted
 __all__ = ["run"]
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> Awaitable[int]:
     """Check one session or all, or print the value to keep."""
     if arguments.expect and not arguments.session:
         raise UsageError("--expect belongs to one session", hint="perdure verify SESSION --expect HEAD")
-    return asyncio.run(_heads(arguments) if arguments.head else _verify(arguments))
+    return _heads(arguments) if arguments.head else _verify(arguments)
 
 
 async def _heads(arguments: argparse.Namespace) -> int:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import msgspec
@@ -36,9 +35,9 @@ from .text import moment, short, since
 __all__ = ["run", "say_why"]
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> Awaitable[int]:
     """Say it."""
-    return asyncio.run(_run(arguments, all_agents(arguments.agents)))
+    return _run(arguments, all_agents(arguments.agents))
 
 
 async def _run(arguments: argparse.Namespace, agents: list[Agent]) -> int:

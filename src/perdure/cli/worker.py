@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -71,7 +71,7 @@ def _of_the_queue(name: str) -> bool:
     return name.partition(".")[0] in QUEUE_PACKAGES
 
 
-def worker(arguments: argparse.Namespace) -> int:
+def worker(arguments: argparse.Namespace) -> Awaitable[int]:
     """Take up sessions until a signal says stop."""
     agents = check_agents(agent for name in arguments.agents for agent in load_all(name))
     place = _place(arguments.listen) if arguments.listen else None
@@ -80,7 +80,7 @@ def worker(arguments: argparse.Namespace) -> int:
     logging.getLogger("procrastinate").setLevel(logging.WARNING)
     for handler in logging.getLogger().handlers:
         handler.addFilter(Brief())
-    return asyncio.run(_work(arguments, agents, place))
+    return _work(arguments, agents, place)
 
 
 async def _work(arguments: argparse.Namespace, agents: tuple[Agent, ...], place: tuple[str, int] | None) -> int:
@@ -153,12 +153,8 @@ def _metrics() -> Any:
     return Metrics()
 
 
-def workers(arguments: argparse.Namespace) -> int:
+async def workers(arguments: argparse.Namespace) -> int:
     """Who works on what, and what waits for an agent that nobody has."""
-    return asyncio.run(_workers(arguments))
-
-
-async def _workers(arguments: argparse.Namespace) -> int:
     screen = Screen(as_json=arguments.json)
     async with opened(arguments) as runtime:
         runners = await runtime.store.runners()
