@@ -51,7 +51,7 @@ from .output import Outputs
 from .perform import Outcome, Performer
 from .remembering import learns
 from .result import Result, result_of
-from .scope import missing, put_away
+from .scope import deleted_meanwhile, missing, put_away
 from .steps import Steps
 from .transactions import Made, Transaction
 from .turns import INBOX_RETRIES, Turns, middleware_error
@@ -227,6 +227,8 @@ class Driver:
         except StoreCorrupt as error:
             self.ending = True
             self._abandon()
+            if (gone := await deleted_meanwhile(self.store, self.session_id)) is not None:
+                raise gone from error
             stopped = await halt_damaged(self.runtime, self.session_id, error)
             if stopped is None:
                 raise

@@ -141,12 +141,7 @@ class Redaction(Transcripts):
             if earlier is not None:
                 return await self._known(head, command, earlier)
             batch = Batch(head, checkpoint, now=command.at)
-            try:
-                taken = await self._redact(head, checkpoint, batch, command)
-            except StoreCorrupt:
-                # What somebody deletes meanwhile is no damage: then this says that it is gone.
-                await self._head(session_id)
-                raise
+            taken = await self._redact(head, checkpoint, batch, command)
             if await self._commit_edit(head, batch, command):
                 redacted = batch.entries[0]
                 assert isinstance(redacted, Redacted)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from functools import partial, wraps
+from inspect import iscoroutinefunction, signature
+from typing import TYPE_CHECKING, Any
 
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Checkpoint
 from ..core.entries import Entry
-from ..core.errors import SessionArchived, SessionNotFound, UsageError
+from ..core.errors import SessionArchived, SessionNotFound, StoreCorrupt, UsageError
 from ..core.records import Identity
-from ..store.base import Loaded, SessionRow
+from ..store.base import Loaded, SessionRow, Store
 from .about import check_identity
 from .context import Fetch, stored_content
 from .messages import read_entry
@@ -19,11 +21,21 @@ from .names import check_id
 if TYPE_CHECKING:
     from .runtime import Runtime
 
-__all__ = ["Scope", "missing", "put_away"]
+__all__ = ["Scope", "deleted_meanwhile", "missing", "put_away"]
 
 
 class Scope:
-    """The part of `Sessions` that finds them."""
+    """The part of `Sessions` that finds them.
+
+    What somebody deletes while it is read looks damaged. Every method that is asked about one session tells that apart.
+    """
+
+    def __init_subclass__(cls) -> None:
+        for name, method in [*vars(cls).items()]:
+            if iscoroutinefunction(method) and not name.startswith("_"):
+                first = [*signature(method).parameters][1:2]
+                if first in (["session_id"], ["session"]):
+                    setattr(cls, name, _not_found_if_deleted(method, first[0]))
 
     def __init__(self, runtime: Runtime, owner: str | None = None) -> None:
         self._runtime = runtime
@@ -64,6 +76,23 @@ class Scope:
 
     def _fetcher(self, row: SessionRow) -> Fetch:
         return partial(stored_content, self._runtime.store, row.root)
+
+
+def _not_found_if_deleted(method: Callable[..., Awaitable[Any]], first: str) -> Callable[..., Awaitable[Any]]:
+    @wraps(method)
+    async def asked(self: Scope, *given: Any, **named: Any) -> Any:
+        try:
+            return await method(self, *given, **named)
+        except StoreCorrupt:
+            await self._head(given[0] if given else named[first])
+            raise
+
+    return asked
+
+
+async def deleted_meanwhile(store: Store, session_id: str) -> SessionNotFound | None:
+    """What there is to say of a session in which something is missing, if that is because it was deleted."""
+    return missing(session_id, deleted=True) if await store.buried(session_id) else None
 
 
 def missing(session_id: str, owner: str | None = None, *, deleted: bool) -> SessionNotFound:

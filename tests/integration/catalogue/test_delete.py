@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import sqlite3
+from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import perdure
-from perdure import Agent, Fenced, FunctionModel, SessionNotFound, StoreBroken, UsageError
+from perdure import Agent, Fenced, FunctionModel, SessionBusy, SessionNotFound, StoreBroken, UnknownRevision, UsageError
 from perdure.runtime.verify import verify
 from perdure.testing.faults import Fault
 
-from ..interactive.acting import Place, transcript
+from ..interactive.acting import Place, Process, transcript
 from .test_archive import PLAIN, Charging
 
 SECRET = "the password is rosebud"
@@ -86,6 +89,53 @@ async def test_a_person_who_waits_for_news_of_a_deleted_session_is_told(place: P
         await other.sessions.delete("s")
         with pytest.raises(SessionNotFound, match="was deleted"):
             await watching
+
+
+READING: dict[str, Callable[[Process, str], Awaitable[Any]]] = {
+    "run": lambda process, s: process.run(LONG, "again", session=s),
+    "history": lambda process, s: process.sessions.history(s),
+    "entries": lambda process, s: process.sessions.entries(s),
+    "revision": lambda process, s: process.sessions.revision(s, at=2),
+    "diff": lambda process, s: process.sessions.diff(s, "0" * 64),
+    "fork": lambda process, s: process.sessions.fork(session=s, session_id=f"fork of {s}"),
+    "rewrite": lambda process, s: process.sessions.rewrite(s, (0, 1), ["new"]),
+    "restore": lambda process, s: process.sessions.restore(session_id=s, revision="0" * 64),
+    "redact": lambda process, s: process.sessions.redact(s, positions=[0]),
+    "redact an entry": lambda process, s: process.sessions.redact(s, entries=[3]),
+    "effects": lambda process, s: process.sessions.effects(s),
+    "result": lambda process, s: process.sessions.result(s, "m"),
+    "requests": lambda process, s: process.sessions.requests(s),
+    "model calls": lambda process, s: process.sessions.model_calls(s),
+    "export": lambda process, s: process.sessions.export(s, io.BytesIO()),
+}
+LONG = Agent("a", model=FunctionModel(lambda request: "a long answer " * 3000))
+
+
+@pytest.mark.parametrize("what", READING)
+async def test_a_session_that_is_deleted_while_it_is_read_is_not_found_and_not_called_damaged(
+    place: Place, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    async with place.process() as process, place.process() as other:
+        begun, nth = 0, 0
+        while begun >= nth:
+            nth += 1
+            s, begun = f"s{nth}", 0
+            await process.run(LONG, "a question", session=s, submission="m")
+            await process.sessions.rewrite(s, (0, 1), ["another question"])
+
+            async def late(name: str, *given: Any, **named: Any) -> Any:
+                nonlocal begun
+                begun += 1
+                if begun == nth:  # noqa: B023
+                    await other.sessions.delete(s)  # noqa: B023
+                return await getattr(type(process.store), name)(process.store, *given, **named)
+
+            with monkeypatch.context() as patched, suppress(SessionNotFound, UnknownRevision, SessionBusy, Fenced):
+                for name in ("load", "entries", "blob", "effects", "inbox", "submission"):
+                    patched.setattr(process.store, name, partial(late, name))
+                await READING[what](process, s)
+        assert nth >= 2
+        assert [str(problem) async for problem in verify(process.store)] == []
 
 
 async def _last(handle: object) -> None:

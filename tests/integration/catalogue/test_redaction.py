@@ -22,14 +22,12 @@ from perdure import (
     RedactedPart,
     Reply,
     SessionBusy,
-    SessionNotFound,
     ToolCall,
     ToolContext,
     TurnFailed,
     tool,
 )
 from perdure.models.scripted import saved
-from perdure.runtime.redaction import Redaction
 from perdure.runtime.verify import verify
 from perdure.store.sqlite import SQLiteStore
 
@@ -393,23 +391,6 @@ async def test_a_tools_long_result_goes_though_its_receipt_is_known_by_its_diges
         if not late:
             assert (await lines(process))[1:3] == ["assistant: <tool_call call_0_0>", "tool: <tool_call_response call_0_0>"]
         await sound(process)
-
-
-@pytest.mark.parametrize("what", [{"positions": [0]}, {"entries": [1]}], ids=["a message", "an entry"])
-async def test_a_session_that_is_deleted_meanwhile_is_not_found_and_not_called_damaged(
-    place: Place, monkeypatch: pytest.MonkeyPatch, what: dict[str, list[int]]
-) -> None:
-    async with place.process() as process, place.process() as other:
-        await talk(process, SECRET)
-        asked = Redaction._asked
-
-        async def late(self: Redaction, *given: Any) -> Any:
-            await other.sessions.delete("s")
-            return await asked(self, *given)
-
-        monkeypatch.setattr(Redaction, "_asked", late)
-        with pytest.raises(SessionNotFound):
-            await process.sessions.redact("s", **what)
 
 
 async def test_a_fork_says_whose_the_content_is(place: Place) -> None:
