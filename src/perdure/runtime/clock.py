@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["Clock", "SystemClock", "alarm", "first_of"]
+__all__ = ["Clock", "SessionClock", "SystemClock", "alarm", "first_of"]
 
 LONGEST_SLEEP = 60.0
 """After so many seconds the wall clock is looked at again."""
@@ -58,9 +58,42 @@ class SystemClock:
         return call_off
 
 
+class SessionClock:
+    """Time as it passes in a session that is held here: it goes on from what the store said, and never back.
+
+    What a step says of time is compared with what the store said. Where this machine's clock is behind that, or is set back meanwhile,
+    a pause that was counted from it would be over before it began.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ahead = self._last = 0
+
+    def begin(self, at: int) -> None:
+        """The store said that it is ``at``."""
+        self._ahead, self._last = 0, at
+
+    def now(self) -> int:
+        here = self._clock.now() + self._ahead
+        if here < self._last:
+            self._ahead += self._last - here
+            here = self._last
+        self._last = here
+        return here
+
+    async def sleep_until(self, at: int) -> None:
+        self.now()
+        await self._clock.sleep_until(at - self._ahead)
+
+    def alarm(self, at: int, ring: Callable[[], None]) -> Callable[[], None]:
+        """As `alarm`."""
+        self.now()
+        return alarm(self._clock, at - self._ahead, ring)
+
+
 def alarm(clock: Clock, at: int, ring: Callable[[], None]) -> Callable[[], None]:
     """Call ``ring`` on the event loop once ``sleep_until(at)`` would return. Returns what calls that off."""
-    if isinstance(clock, SystemClock):
+    if isinstance(clock, SystemClock | SessionClock):
         return clock.alarm(at, ring)
     timer = asyncio.ensure_future(clock.sleep_until(at))
     timer.add_done_callback(lambda timer: None if timer.cancelled() else ring())

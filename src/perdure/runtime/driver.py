@@ -39,7 +39,7 @@ from ..store.pools import PoolShort
 from .about import read_metadata
 from .batch import Batch, parked
 from .calls import Calls
-from .clock import first_of
+from .clock import SessionClock, first_of
 from .control import decode_row, is_control
 from .family import Family
 from .feed import ChildAsked, HookFailed
@@ -85,7 +85,7 @@ class Driver:
         self.session_id = session_id
         self.given = agent
         self.store = runtime.store
-        self.clock = runtime.clock
+        self.clock = SessionClock(runtime.clock)
         self.feed = runtime.news.feed(session_id)
         self._team = agent.team if team is None else team
         self.interest = 0
@@ -408,6 +408,7 @@ class Driver:
         if row.status == "halted":
             raise halted(self.session_id, await why_halted(self.store, row))
         self._known.take_head(head)
+        self.clock.begin(head.now)
         self.runtime.news.known(row.no, self.session_id)
         checkpoint = self._known.checkpoint
         if checkpoint.errands and row.holder is None and await self.runtime.errands.run(self.session_id):
@@ -604,7 +605,7 @@ class Driver:
         assert self._known.head is not None
         if not transaction.waits(self._known.checkpoint):
             return "again"
-        head, checkpoint, now = self._known.head, self._known.checkpoint, max(self.clock.now(), self._known.head.now)
+        head, checkpoint, now = self._known.head, self._known.checkpoint, self.clock.now()
 
         def anew() -> Batch:
             batch = Batch(head, checkpoint, now=now)

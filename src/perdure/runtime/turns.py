@@ -142,7 +142,7 @@ class Turns:
         """Receipts, then what people ask for, then what follows. The order of entries in a commit is the order of this function."""
         assert self._known.head is not None
         head = self._known.head
-        now = max(self._clock.now(), head.now)
+        now = self._clock.now()
         batch = Batch(head, self._known.checkpoint, now=now)
         claim = None
         self.begin_anew()

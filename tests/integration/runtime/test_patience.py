@@ -84,6 +84,49 @@ async def test_a_pause_that_the_provider_asks_for_is_made_as_long_as_it_says(clo
     assert [at for at, _ in asked] == [0, 100_000, 200_000, 300_000]
 
 
+class SetBack:
+    """A clock that is behind another by so much, and can be set back further."""
+
+    def __init__(self, right: VirtualClock, behind: int = 0) -> None:
+        self._right = right
+        self.behind = behind
+
+    def now(self) -> int:
+        return self._right.now() - self.behind
+
+    async def sleep_until(self, at: int) -> None:
+        await self._right.sleep_until(at + self.behind)
+
+
+PAUSES = [0, 200, 600, 1_400, 3_000, 6_200]
+
+
+async def test_pauses_are_as_long_on_a_machine_whose_clock_is_behind_the_stores(clock: VirtualClock, store: MemoryStore) -> None:
+    model, asked = away_for(clock, 6_000)
+    async with perdure.open(store, clock=SetBack(clock, 5_000)) as runtime:
+        assert (await runtime.run(Agent("a", model=model), "go", session="s")).ok
+        assert [at for at, _ in asked] == PAUSES
+        await sound(runtime)
+
+
+async def test_pauses_are_as_long_where_the_clock_is_set_back_meanwhile(clock: VirtualClock, store: MemoryStore) -> None:
+    late = SetBack(clock)
+    asked: list[int] = []
+    began = clock.now()
+
+    def answer(request: ModelRequest) -> str:
+        asked.append(clock.now() - began)
+        late.behind += 60 * MINUTE
+        if len(asked) < len(PAUSES):
+            raise ProviderUnavailable("down")
+        return "here again"
+
+    async with perdure.open(store, clock=late) as runtime:
+        assert (await runtime.run(Agent("a", model=FunctionModel(answer)), "go", session="s")).ok
+        assert asked == PAUSES
+        await sound(runtime)
+
+
 async def test_while_a_provider_is_away_the_session_is_held_by_nobody_and_whoever_comes_first_goes_on(
     clock: VirtualClock, store: MemoryStore
 ) -> None:
