@@ -73,9 +73,11 @@ def test_a_section_about_exactly_once_runs_and_prints_what_it_says(tmp_path: Pat
     assert python(tmp_path, "snippet.py", code).splitlines() == expected
 
 
+WITH_PROGRAMS = ("docs/failures.md", "docs/outputs.md", "docs/testing.md", "docs/tools.md")
+
 PAGES = [
     (page, title)
-    for page in ("docs/outputs.md", "docs/testing.md", "docs/tools.md")
+    for page in WITH_PROGRAMS
     for title, blocks in sections(page).items()
     if any(language == "python" for language, _ in blocks)
 ]
@@ -83,7 +85,7 @@ PAGES = [
 
 def test_every_page_with_programs_has_some() -> None:
     assert len(PAGES) >= 5
-    assert {page for page, _ in PAGES} == {"docs/outputs.md", "docs/testing.md", "docs/tools.md"}
+    assert {page for page, _ in PAGES} == {*WITH_PROGRAMS}
 
 
 @pytest.mark.parametrize(("page", "title"), PAGES)
