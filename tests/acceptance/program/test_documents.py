@@ -8,9 +8,11 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import perdure
 from perdure.cli import main
 
 from .conftest import PATIENCE, Program
@@ -18,6 +20,7 @@ from .conftest import PATIENCE, Program
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXPECTED = re.compile(r"# → (.*)$", re.MULTILINE)
+FILE = re.compile(r"# (\w+\.py)\n")
 
 
 def sections(document: str) -> dict[str, list[tuple[str, str]]]:
@@ -73,13 +76,13 @@ def test_a_section_about_exactly_once_runs_and_prints_what_it_says(tmp_path: Pat
     assert python(tmp_path, "snippet.py", code).splitlines() == expected
 
 
-WITH_PROGRAMS = ("docs/failures.md", "docs/outputs.md", "docs/testing.md", "docs/tools.md")
+WITH_PROGRAMS = tuple(f"docs/{page}.md" for page in ("failures", "migrate", "outputs", "production", "security", "testing", "tools"))
 
 PAGES = [
     (page, title)
     for page in WITH_PROGRAMS
     for title, blocks in sections(page).items()
-    if any(language == "python" for language, _ in blocks)
+    if any(language == "python" and not FILE.match(text) for language, text in blocks)
 ]
 
 
@@ -92,7 +95,7 @@ def test_every_page_with_programs_has_some() -> None:
 def test_a_section_of_a_page_runs_and_prints_what_it_says(tmp_path: Path, page: str, title: str) -> None:
     code = ""
     for language, text in sections(page)[title]:
-        if file := re.match(r"# (\w+\.py)\n", text):
+        if file := FILE.match(text):
             (tmp_path / file[1]).write_text(text)
         elif language == "python":
             code += f"{text}\n\n"
@@ -102,6 +105,113 @@ def test_a_section_of_a_page_runs_and_prints_what_it_says(tmp_path: Path, page: 
     expected = EXPECTED.findall(code)
     assert expected or tests
     assert python(tmp_path, "snippet.py", code).splitlines() == expected
+
+
+FASTAPI = """
+from types import ModuleType, SimpleNamespace
+import sys
+
+class FastAPI:
+    def __init__(self, lifespan):
+        self.lifespan, self.state, self.routes, self.handlers = lifespan, SimpleNamespace(), {}, {}
+
+    def post(self, path):
+        return lambda function: self.routes.setdefault(path, function)
+
+    def exception_handler(self, kind):
+        return lambda function: self.handlers.setdefault(kind, function)
+
+Request = SimpleNamespace
+responses = ModuleType("fastapi.responses")
+responses.JSONResponse = lambda content, status: (status, content)
+sys.modules["fastapi.responses"] = responses
+"""
+"""What the example uses of the framework, for a machine without it."""
+
+ASKED = """
+import asyncio
+import api
+import perdure
+
+async def main():
+    async with api.api.lifespan(api.api):
+        request = api.Request(app=api.api)
+        for body in ({"text": "hello", "id": "m-1"}, {"text": "hello", "id": "m-1"}):
+            print(await api.api.routes["/chats/{name}"]("1", body, request))
+        try:
+            await api.api.routes["/chats/{name}"]("1", {"text": "bye", "id": "m-1"}, request)
+        except perdure.PerdureError as error:
+            print((await api.api.handlers[perdure.PerdureError](request, error))[0])
+
+asyncio.run(main())
+"""
+
+
+def test_the_example_for_a_framework_answers_once_and_refuses_what_it_says(tmp_path: Path) -> None:
+    for language, text in sections("docs/production.md")["A web server"]:
+        if language == "python" and (file := FILE.match(text)):
+            (tmp_path / file[1]).write_text(text)
+    (tmp_path / "fastapi.py").write_text(FASTAPI)
+    answer = "{'status': 'completed', 'text': 'You said: hello'}"
+    assert python(tmp_path, "asked.py", ASKED).splitlines() == [answer, answer, "409"]
+
+
+GRAPH = """
+import asyncio
+import sys
+from types import ModuleType, SimpleNamespace
+
+import perdure
+
+messages = ModuleType("langchain_core.messages")
+messages.convert_to_openai_messages = list
+sys.modules |= {"langchain_core": ModuleType("langchain_core"), "langchain_core.messages": messages}
+
+from migrate_threads import migrate
+
+THREADS = {"t-1": (), "t-2": ("tools",)}
+SAID = [{"role": "user", "content": "Where is A-1?"}, {"role": "assistant", "content": "On its way."}]
+
+
+def state(config):
+    return SimpleNamespace(next=THREADS[config["configurable"]["thread_id"]], values={"messages": SAID})
+
+
+async def main():
+    saved = [SimpleNamespace(config={"configurable": {"thread_id": thread}}) for thread in THREADS]
+    graph = SimpleNamespace(checkpointer=SimpleNamespace(list=lambda config: saved), get_state=state)
+    async with perdure.open("memory://") as runtime:
+        await migrate(graph, runtime, "support")
+        await migrate(graph, runtime, "support")
+        print([(info.session_id, info.agent) for info in await runtime.sessions.list()])
+        print([message.text for message in await runtime.sessions.history("t-1")])
+
+
+asyncio.run(main())
+"""
+"""What the migration uses of the other library, for a machine without it."""
+
+
+def test_the_migration_of_a_graph_s_threads_takes_each_once_and_leaves_those_that_run(tmp_path: Path) -> None:
+    [(_, migrate)] = sections("docs/migrate.md")["LangGraph"]
+    (tmp_path / "migrate_threads.py").write_text(migrate)
+    told = "t-2 is in the middle of ('tools',): finish it there first"
+    assert python(tmp_path, "graph.py", GRAPH).splitlines() == [
+        *[told, told],
+        *["[('t-1', 'support')]", "['Where is A-1?', 'On its way.']"],
+    ]
+
+
+def test_every_error_has_the_status_that_the_page_says(tmp_path: Path) -> None:
+    [web] = [text for _, text in sections("docs/production.md")["A web server"] if text.startswith("# web.py")]
+    space: dict[str, Any] = {}
+    exec(compile(web, "web.py", "exec"), space)
+    page = (ROOT / "docs" / "production.md").read_text()
+    table = page[page.index("| status | errors |") :].partition("\n\n")[0]
+    named = {name: int(row[2:5]) for row in table.splitlines()[2:] for name in re.findall(r"`([A-Z]\w+)`", row)}
+    assert len(named) >= 25
+    for name, status in named.items():
+        assert space["status_of"](getattr(perdure, name)("message")) == status, name
 
 
 def test_the_page_about_middleware_runs_and_prints_what_it_says_and_is_the_example(tmp_path: Path) -> None:
@@ -174,7 +284,19 @@ def test_every_command_and_option_is_in_the_manual(monkeypatch: pytest.MonkeyPat
             assert f"`{option}" in manual or f" {option}" in manual, f"{name} {option}"
 
 
-@pytest.mark.parametrize("document", ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))])
+DOCUMENTS = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("**/*.md"))]
+
+
+def anchors(document: Path) -> set[str]:
+    """What can be named behind a # in an address of a document: its headings, as forges write them."""
+    headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", document.read_text()), re.MULTILINE)
+    words = [re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()) for heading in headings]
+    return {found.strip().replace(" ", "-") for found in words}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_links_lead_somewhere(document: str) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / document).read_text()):
-        assert (ROOT / document).parent.joinpath(target).exists(), target
+    for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)", BLOCK.sub("", (ROOT / document).read_text())):
+        found = (ROOT / document).parent.joinpath(target) if target else ROOT / document
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found), f"{target}#{anchor}"
