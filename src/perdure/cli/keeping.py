@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..core.errors import UsageError
 from ..core.records import Identity
@@ -18,6 +20,7 @@ from ..runtime.portable import take_in, verified_file
 from ..runtime.runtime import open as open_runtime
 from .about import labels_of
 from .exits import OK
+from .keyboard import sure
 from .opening import opened, store_file
 from .person import me
 from .screen import Screen
@@ -70,16 +73,8 @@ async def delete(arguments: argparse.Namespace) -> int:
     async with opened(arguments) as runtime:
         info = await runtime.sessions.info(arguments.session)
         if not arguments.yes:
-            if not sys.stdin.isatty():
-                raise UsageError(f"{info.session_id!r} would be destroyed for good", hint="--yes says that it is meant")
-            print(
-                f"Destroy {info.session_id!r} ({info.status}, {counted(info.version, 'entry', 'entries')}) for good? Type its id: ",
-                end="",
-                file=sys.stderr,
-            )
-            sys.stderr.flush()
-            if sys.stdin.readline().rstrip("\n") != info.session_id:
-                raise UsageError("nothing was deleted")
+            what = f"{info.session_id!r} ({info.status}, {counted(info.version, 'entry', 'entries')})"
+            await sure(screen, repr(info.session_id), f"Destroy {what} for good? Type its id:", info.session_id)
         await runtime.sessions.delete(info.session_id, tree=arguments.tree)
     if arguments.json:
         screen.json({"session": info.session_id, "deleted": True})
@@ -125,15 +120,27 @@ async def _export(arguments: argparse.Namespace) -> int:
 def import_(arguments: argparse.Namespace) -> Awaitable[int]:
     """Take in a file that `export` wrote, or a list of messages."""
     if arguments.source is not None:
-        return _import_messages(arguments)
+        if arguments.session is None:
+            raise UsageError("the conversation needs an id", hint="--session ID")
+        return _import_messages(arguments, _conversation(arguments.file))
     if arguments.agent or arguments.owner or arguments.title or arguments.label:
         raise UsageError("the file itself says whose its sessions are", hint="--agent, --owner, --title and --label go with --from")
-    return _import(arguments)
+    with usable(arguments.file):
+        return _import(arguments, _read(sys.stdin.buffer) if arguments.file == "-" else arguments.file)
 
 
-async def _import(arguments: argparse.Namespace) -> int:
+def _read(stream: BinaryIO) -> BinaryIO:
+    """All of standard input. A thread that read it while a loop runs would go on after Ctrl-C."""
+    if stream.seekable():
+        return stream
+    copy = tempfile.TemporaryFile()  # noqa: SIM115
+    shutil.copyfileobj(stream, copy)
+    copy.seek(0)
+    return copy
+
+
+async def _import(arguments: argparse.Namespace, source: str | BinaryIO) -> int:
     screen = Screen(as_json=arguments.json)
-    source = sys.stdin.buffer if arguments.file == "-" else arguments.file
     with usable(arguments.file):
         if _there(arguments):
             async with opened(arguments) as runtime:
@@ -156,11 +163,8 @@ def _there(arguments: argparse.Namespace) -> bool:
     return path is None or path.exists()
 
 
-async def _import_messages(arguments: argparse.Namespace) -> int:
+async def _import_messages(arguments: argparse.Namespace, given: list[Any]) -> int:
     screen = Screen(as_json=arguments.json)
-    if arguments.session is None:
-        raise UsageError("the conversation needs an id", hint="--session ID")
-    given = _conversation(arguments.file)
     about = {"agent": arguments.agent or "", "labels": labels_of(arguments.label), "title": arguments.title}
     identity = Identity(owner=arguments.owner) if arguments.owner else None
     taken = {"source": arguments.source, "identity": identity, "actor": me(), **about}

@@ -1,4 +1,4 @@
-"""Lines from a person, without a thread that nobody could call back."""
+"""Lines from a person, without a thread that nobody could call back, nor a read that Ctrl-C wouldn't end."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 import os
 import sys
 
+from ..core.errors import UsageError
 from .screen import Screen
 
-__all__ = ["Keyboard"]
+__all__ = ["Keyboard", "sure"]
 
 
 class Keyboard:
@@ -52,3 +53,12 @@ class Keyboard:
             data = b""
         self._rest += data
         self._over = not data
+
+
+async def sure(screen: Screen, what: str, question: str, word: str) -> None:
+    """Have a person type a word before something is destroyed. Raises `UsageError` where they don't, or nobody sits there."""
+    if not sys.stdin.isatty():
+        raise UsageError(f"{what} would be destroyed for good", hint="--yes says that it is meant")
+    print(question, end=" ", file=sys.stderr, flush=True)
+    if await Keyboard(screen).line() != word:
+        raise UsageError("nothing was deleted")

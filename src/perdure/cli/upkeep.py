@@ -14,6 +14,7 @@ from ..runtime.backup import restore as put_back
 from ..runtime.infos import SessionInfo
 from ..runtime.verify import Checked
 from .exits import OK
+from .keyboard import sure
 from .opening import opened, store_file
 from .screen import Screen
 from .text import counted, plain
@@ -68,12 +69,8 @@ async def vacuum(arguments: argparse.Namespace) -> int:
                 last = datetime.fromtimestamp(info.updated / 1000, UTC)
                 screen.line(f"{info.session_id}  {info.status} since {last:%Y-%m-%d}  {info.title}")
         if old and not arguments.dry_run and not arguments.yes:
-            if not sys.stdin.isatty():
-                raise UsageError(f"{counted(len(old), 'session')} would be destroyed for good", hint="--yes says that it is meant")
-            print(f"Destroy {'these' if len(old) > 1 else 'this'} for good? Type yes: ", end="", file=sys.stderr)
-            sys.stderr.flush()
-            if sys.stdin.readline().strip() != "yes":
-                raise UsageError("nothing was deleted")
+            these = "these" if len(old) > 1 else "this"
+            await sure(screen, counted(len(old), "session"), f"Destroy {these} for good? Type yes:", "yes")
         if not arguments.dry_run:
             for info in old:
                 await runtime.sessions.delete(info.session_id)

@@ -240,3 +240,43 @@ thread.start()
 thread.join()
 """,
     ) == ("signals reach a program's main thread only\ndone\n")
+
+
+READS = """
+import io, os, pathlib, sys
+
+class Told(io.FileIO):
+    def readinto(self, buffer):
+        pathlib.Path("reading").touch()
+        return super().readinto(buffer)
+
+    def readall(self):
+        pathlib.Path("reading").touch()
+        return super().readall()
+
+sys.stdin = io.TextIOWrapper(io.BufferedReader(Told(os.pipe()[0])))
+"""
+"""Standard input says that it is read, and never ends."""
+
+TERMINAL = "import os; os.dup2(os.openpty()[1], 0)"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["send", "s", "-"], ["fork", "s", "-"], ["rewrite", "s", "0", "1", "-"], ["import", "-"], ["import", "-", "--from", "openai"]],
+)
+def test_ctrl_c_ends_a_command_that_reads_what_never_ends(perdure: Program, command: list[str]) -> None:
+    reading = perdure.start_anew(*command, *(["--session", "new"] if command[0] == "import" else []), program=READS)
+    perdure.until((perdure.directory / "reading").exists)
+    reading.send_signal(signal.SIGINT)
+    perdure.end(reading, code=130)
+
+
+def test_ctrl_c_at_a_question_destroys_nothing_and_ends_the_command(perdure: Program) -> None:
+    perdure("run", SHOP, "hello", "--session", "s")
+    asking = perdure.start_anew("delete", "s", program=TERMINAL)
+    assert asking.stderr is not None
+    assert asking.stderr.read(11) == "Destroy 's'"
+    asking.send_signal(signal.SIGINT)
+    perdure.end(asking, code=130)
+    assert "hello" in perdure("show", "s")
