@@ -40,7 +40,9 @@ def resume_command(db: str, session_id: str, agent: str = "") -> str:
 SPOKEN: dict[str, tuple[str, ...] | str] = {
     "sessions.revive(…)": ("revive",),
     "sessions.repair(…)": ("repair",),
-    "sessions.import_messages(…)": "`perdure import FILE --session ID --from openai` (or anthropic)",
+    "sessions.import_messages(…)": "`perdure import FILE --session ID --from openai` (or openai-responses, or anthropic)",
+    'source="openai-responses"': "--from openai-responses",
+    'source="openai"': "--from openai",
     "give route=, or select one with sessions.select_route(…)": ("route", "ROUTE"),
     "open it with make=True to make one": "--db or PERDURE_DB name another; `perdure run` makes one",
     "name the database itself with direct=": "--jobs names the database itself",

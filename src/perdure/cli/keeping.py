@@ -192,9 +192,10 @@ def _conversation(name: str) -> list[Any]:
             given = json.loads(sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8"))
     except ValueError as error:
         raise UsageError(f"{name!r} is no JSON: {error}", hint="a JSON list of messages") from error
-    if isinstance(given, dict) and isinstance(given.get("messages"), list):
-        system = given.get("system")
-        return [*([{"role": "system", "content": system}] if system else []), *given["messages"]]
+    for what, told in (("messages", "system"), ("input", "instructions")):
+        if isinstance(given, dict) and isinstance(given.get(what), list):
+            system = given.get(told)
+            return [*([{"role": "system", "content": system}] if system else []), *given[what]]
     if not isinstance(given, list):
-        raise UsageError(f"{name!r} holds no list", hint="a JSON list of messages, or an object whose `messages` is one")
+        raise UsageError(f"{name!r} holds no list", hint="a JSON list of messages, or a request whose `messages` or `input` is one")
     return given

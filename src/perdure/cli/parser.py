@@ -193,8 +193,8 @@ def _keeping(command: Any) -> None:
     imported = command("import", "keeping:import_", taken, json=True)
     imported.add_argument("file", metavar="FILE", help="- reads standard input")
     imported.add_argument("--session", metavar="ID", type=_named, help="under this id instead; its hash chain becomes another one")
-    kept = "the file is a JSON list of messages as this API takes it, and becomes the session --session"
-    imported.add_argument("--from", dest="source", choices=("openai", "anthropic"), help=kept)
+    kept = "the file is a JSON list of messages or items as this API takes it, and becomes the session --session"
+    imported.add_argument("--from", dest="source", choices=("openai", "openai-responses", "anthropic"), help=kept)
     imported.add_argument("--agent", metavar="NAME", help="--from: the agent that is to go on with it (the first one that does)")
     imported.add_argument("--owner", metavar="WHO", help="--from: whom it belongs to")
     imported.add_argument("--title", metavar="TEXT", help="--from: its title (how it begins)")

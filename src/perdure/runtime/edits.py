@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -44,8 +44,8 @@ PARTS: dict[str, tuple[type, ...]] = {
 """What a person may write in which role."""
 
 
-def written(given: Any, whole: str = "the replacement") -> tuple[Message, ...]:
-    """Messages as they will be read back; ``whole`` is what they are called together.
+def written(given: Any, whole: str = "the replacement", names: Sequence[str] = ()) -> tuple[Message, ...]:
+    """Messages as they will be read back; ``whole`` is what they are called together, ``names`` what each is called, if anything else.
 
     Raises `InvalidTranscript` for what can't be a message of a transcript.
     """
@@ -53,7 +53,8 @@ def written(given: Any, whole: str = "the replacement") -> tuple[Message, ...]:
         given = (given,)
     if not isinstance(given, Sequence):
         raise InvalidTranscript(f"{type(given).__name__} is no list of messages", hint="pass a list of Message; [] takes the span out")
-    return tuple([_message(item, f"message {index} of {whole}") for index, item in enumerate(given)])
+    names = names or [f"message {index} of {whole}" for index in range(len(given))]
+    return tuple([_message(item, name) for item, name in zip(given, names, strict=True)])
 
 
 def _message(given: Any, what: str) -> Message:
@@ -78,7 +79,8 @@ def _part(given: Any, role: str, what: str) -> Part:
     values: Any = given
     try:
         for field in values.__struct_fields__:
-            canonical.check(getattr(values, field), f"{what}: {field}")
+            for value in _plain(getattr(values, field)):
+                canonical.check(value, f"{what}: {field}")
         part: Part = decode_part(canonical.encode(values))
     except (NotCanonical, msgspec.ValidationError) as error:
         raise InvalidTranscript(f"{what} can't hold this {type(given).__name__}: {error}") from None
@@ -87,6 +89,13 @@ def _part(given: Any, role: str, what: str) -> Part:
     if isinstance(part, ToolCall) and not isinstance(part.arguments, dict):
         raise InvalidTranscript(f"{what} calls {part.name!r} with arguments that are no object", hint="pass a dict")
     return part
+
+
+def _plain(field: Any) -> Iterable[Any]:
+    """What a part's field holds as JSON data: the content that a result refers to is said by parts of its own."""
+    if isinstance(field, tuple) and all(isinstance(item, Blob) for item in field):
+        return [getattr(item, name) for item in field for name in item.__struct_fields__]
+    return [field]
 
 
 def kept(messages: Sequence[Message]) -> tuple[tuple[Replacement, ...], tuple[MessageAdded, ...], tuple[StoredBlob, ...]]:

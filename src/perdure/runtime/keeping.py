@@ -168,17 +168,19 @@ class Keeping(Sending):
     ) -> str:
         """Begin a session with a conversation that another system kept.
 
-        It is a list as OpenAI's Chat Completions or Anthropic's Messages API takes it. The session's entry `Foreign` says where it comes
-        from; images in it become content of the session. Returns the instructions that stood among the messages, which are the agent's
-        here. Whole or not at all. Raises `InvalidTranscript` for what is no conversation, and `SessionExists`.
+        It is a list as OpenAI's Chat Completions (*openai*) or Anthropic's Messages API takes it, or of items of OpenAI's Responses API
+        (*openai-responses*), which its Agents SDK keeps. The session's entry `Foreign` says where it comes from; images and files in it
+        become content of the session. What only the provider can read, as encrypted reasoning, is left out. Returns the instructions that
+        stood among the messages, which are the agent's here. Whole or not at all. Raises `InvalidTranscript` for what is no conversation,
+        and `SessionExists`.
         """
         check_id(session_id, "a session id")
         if source not in get_args(Foreigner):
-            raise UsageError(f"source={source!r:.40} is unknown", hint='"openai" or "anthropic"')
+            raise UsageError(f"source={source!r:.40} is unknown", hint='"openai", "openai-responses" or "anthropic"')
         if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
             raise UsageError("messages= is a list", hint="as json.load gives it")
         found = read_foreign(source, messages)
-        checked = written(found.messages, "the conversation")
+        checked = written(found.messages, "the conversation", found.names)
         check_replacement("", checked, "", "the conversation")
         if not checked:
             raise InvalidTranscript("there is no message in it", hint="a new session needs none: send to it")

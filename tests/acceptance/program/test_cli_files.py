@@ -98,6 +98,27 @@ def test_a_conversation_that_another_system_kept_is_gone_on_with(perdure: Progra
     assert perdure("verify").endswith("nothing is wrong\n")
 
 
+def test_items_of_the_responses_api_are_gone_on_with(perdure: Program) -> None:
+    items = [
+        {"role": "user", "content": "refund A-1"},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "secret"},
+        {"type": "function_call", "call_id": "c1", "name": "refund", "arguments": '{"order": "A-1"}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "paid"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It is done."}]},
+    ]
+    (perdure.directory / "items.json").write_text(json.dumps(items))
+    perdure("import", "items.json", "--from", "openai", "--session", "old", code=2)
+    assert "--from openai-responses" in perdure.errors
+    perdure("import", "items.json", "--from", "openai-responses", "--session", "old")
+    lines = [line.strip() for line in perdure("show", "old").splitlines()]
+    assert lines[-4:] == ["user: refund A-1", '· refund(order="A-1")', "= paid", "It is done."]
+    (perdure.directory / "request.json").write_text(json.dumps({"model": "x", "instructions": "Be brief.", "input": items}))
+    assert perdure.json("import", "request.json", "--from", "openai-responses", "--session", "other")["instructions"] == "Be brief."
+    assert perdure("run", SHOP, "and now?", "--session", "old") == "done: and now?\n"
+    perdure("import", "items.json", "--from", "openai-responses", "--session", "open", "--agent", "shop")
+    assert perdure("verify").endswith("nothing is wrong\n")
+
+
 def test_a_conversation_from_elsewhere_is_shown_with_its_calls(perdure: Program) -> None:
     call = {"id": "c1", "function": {"name": "refund", "arguments": '{"order": "A-1"}'}}
     said = [
