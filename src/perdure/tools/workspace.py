@@ -1,6 +1,6 @@
 """Tools that give an agent one directory to work in: its files, and a shell.
 
-What each does to the world, and how a crash in the middle of it is resolved, is argued in docs/tools.md.
+What each does to the world, and how a crash in the middle of it is resolved, is argued in docs/workspace.md.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def test_a_section_about_exactly_once_runs_and_prints_what_it_says(tmp_path: Pat
     assert python(tmp_path, "snippet.py", code).splitlines() == expected
 
 
-WITH_PROGRAMS = tuple(f"docs/{page}.md" for page in ("failures", "migrate", "outputs", "production", "security", "testing", "tools"))
+WITH_PROGRAMS = tuple(f"docs/{page}.md" for page in ("failures", "migrate", "outputs", "production", "security", "testing", "workspace"))
 
 PAGES = [
     (page, title)
@@ -284,19 +284,46 @@ def test_every_command_and_option_is_in_the_manual(monkeypatch: pytest.MonkeyPat
             assert f"`{option}" in manual or f" {option}" in manual, f"{name} {option}"
 
 
-DOCUMENTS = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("**/*.md"))]
+DOCUMENTS = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+
+
+def prose(document: Path) -> str:
+    """A document without its blocks of code, in which nothing is a heading or a link."""
+    return BLOCK.sub("", document.read_text())
 
 
 def anchors(document: Path) -> set[str]:
-    """What can be named behind a # in an address of a document: its headings, as forges write them."""
-    headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", document.read_text()), re.MULTILINE)
-    words = [re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()) for heading in headings]
-    return {found.strip().replace(" ", "-") for found in words}
+    """What GitHub makes of a document's headings: small letters, digits, hyphens; spaces become hyphens; the same again gets a number."""
+    found: dict[str, int] = {}
+    made = set()
+    for heading in re.findall(r"^#+ (.+)$", prose(document), re.MULTILINE):
+        name = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        made.add(f"{name}-{found[name]}" if name in found else name)
+        found[name] = found.get(name, 0) + 1
+    return made
+
+
+def test_anchors_are_those_of_headings(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A `name`, twice\n\n```\n# no heading\n```\n\n## Why\n\n### Why\n\n## What `verify` can't see\n")
+    assert anchors(page) == {"a-name-twice", "why", "why-1", "what-verify-cant-see"}
+
+
+def test_there_are_links_to_follow() -> None:
+    assert {"README.md", "CONTRIBUTING.md", "docs/guide.md", "docs/decisions/README.md"} <= set(DOCUMENTS)
+    assert sum(len(LINK.findall(prose(ROOT / document))) for document in DOCUMENTS) > 100
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_links_lead_somewhere(document: str) -> None:
-    for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)", BLOCK.sub("", (ROOT / document).read_text())):
-        found = (ROOT / document).parent.joinpath(target) if target else ROOT / document
-        assert found.exists(), target
-        assert not anchor or anchor in anchors(found), f"{target}#{anchor}"
+def test_links_lead_to_a_file_and_to_a_heading_in_it(document: str) -> None:
+    here = ROOT / document
+    for target in LINK.findall(prose(here)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        there = here.parent.joinpath(file) if file else here
+        assert there.exists(), target
+        if anchor:
+            assert there.suffix == ".md", target
+            assert anchor in anchors(there), target
