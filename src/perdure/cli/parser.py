@@ -92,14 +92,12 @@ def _running(command: Any) -> None:
     run.add_argument("words", nargs="+", metavar="AGENT TEXT", help="the agent (none with --model) and the message; - reads it from stdin")
     run.add_argument("--model", metavar="NAME", help="the model: openai:… or anthropic:…; without AGENT an assistant without tools")
     run.add_argument("--session", metavar="ID", type=_named, help="the session to go on with, or to begin")
-    run.add_argument("--submission", metavar="ID", type=_named, help="run again with the same id, it goes on or returns the stored result")
+    _once(run, "run again with the same id, it goes on or returns the stored result")
     run.add_argument("--owner", default="", metavar="WHO", help="whose it is: a new one belongs to them, another's is refused")
     run.add_argument("--attach", action="append", default=[], metavar="FILE", help="send an image, sound or file too; may be repeated")
     bound = "a limit for this turn, besides the agent's: tokens=100000, cost=2.50 (dollars), seconds=60; may be repeated"
     run.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE", help=bound)
-    run.add_argument(
-        "--no-wait", action="store_true", help="where a person has to decide or a time to come, exit with 6 instead of waiting"
-    )
+    _no_wait(run)
 
     chat = command("chat", "chat:chat", "Talk to an agent in one session. /help says what can be done there.")
     chat.add_argument("agent", nargs="?", metavar="AGENT")
@@ -116,11 +114,9 @@ def _running(command: Any) -> None:
     resume = command("resume", "resume:resume", "Go on with a session, or with all that somebody must look at.", json=True)
     resume.add_argument("session", nargs="?", metavar="SESSION", type=_named)
     needed = "the agents that sessions may need: module, or module:agent"
-    resume.add_argument("--agents", nargs="+", action="extend", default=[], metavar="WHERE", help=needed)
+    _agents(resume, needed)
     resume.add_argument("--force", action="store_true", help="also if it is stuck: its processes died again and again")
-    resume.add_argument(
-        "--no-wait", action="store_true", help="where a person has to decide or a time to come, exit with 6 instead of waiting"
-    )
+    _no_wait(resume)
     raised = "go on with the turn that reached a limit, under this one instead of its agent's: tokens=100000, cost=2.50; may be repeated"
     resume.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE", help=raised)
 
@@ -140,17 +136,15 @@ def _looking(command: Any) -> None:
     sessions.add_argument("--limit", type=_positive, default=50, metavar="N", help="at most so many (50)")
     sessions.add_argument("--after", metavar="TOKEN", help="the next page: what the page before said, with the same filters")
 
-    show = command("show", "show:run", "The timeline of one session.", json=True)
-    show.add_argument("session", metavar="SESSION", type=_named)
+    show = _about(command, "show", "show:run", "The timeline of one session.")
     show.add_argument("--last", type=_positive, metavar="N", help="only the last N turns, or messages")
     show.add_argument("--tree", action="store_true", help="the tree of its branches and of the agents that it called instead")
     show.add_argument("--transcript", action="store_true", help="its messages instead, with the positions and the revision that edits need")
     show.add_argument("--revision", metavar="REVISION", help="the transcript as it was then, or the beginning of that revision")
 
-    why = command("why", "why:run", "What a session is doing or waiting for, and what would move it.", json=True)
-    why.add_argument("session", metavar="SESSION", type=_named)
+    why = _about(command, "why", "why:run", "What a session is doing or waiting for, and what would move it.")
     code = "module, or module:agent: say whether this code could go on with it, and if not, why"
-    why.add_argument("--agents", nargs="+", action="extend", default=[], metavar="WHERE", help=code)
+    _agents(why, code)
 
     usage = command("usage", "usage:run", "What model calls used and cost, by session, owner, route, day, or several of them.", json=True)
     usage.add_argument("--by", action="append", metavar="NAME", help="session, owner, agent, route, model, kind or day; owner,day for both")
@@ -162,8 +156,7 @@ def _looking(command: Any) -> None:
     usage.add_argument("--index", metavar="FILE", help="where the index is kept; without it in the user's cache")
     usage.add_argument("--rebuild", action="store_true", help="make the index anew from all journals")
 
-    events = command("events", "events:run", "The journal of one session, an entry a line.", json=True)
-    events.add_argument("session", metavar="SESSION", type=_named)
+    events = _about(command, "events", "events:run", "The journal of one session, an entry a line.")
     events.add_argument("--after", type=_natural, default=0, metavar="SEQ", help="only entries behind this one")
     events.add_argument("--follow", action="store_true", help="go on with what is committed from now on, whoever commits it")
 
@@ -175,14 +168,12 @@ def _keeping(command: Any) -> None:
         ("halt", "Stop a session where it stands, until it is repaired. What runs now is taken from its process."),
         ("repair", "Check a halted session; if nothing is wrong with it (any more), it goes on where it was."),
     ):
-        made = command(name, f"keeping:{name}", what, json=True)
-        made.add_argument("session", metavar="SESSION", type=_named)
+        made = _about(command, name, f"keeping:{name}", what)
         made.add_argument("--reason", default="", metavar="TEXT", help="kept with it for ever")
-        made.add_argument("--actor", default=me(), metavar="WHO", help="who does it ($USER)")
+        _actor(made, "who does it")
         if name in ("archive", "revive"):
-            made.add_argument("--submission", metavar="ID", type=_named, help="twice with one id is once")
-    delete = command("delete", "keeping:delete", "Destroy a session's content for good. Its id can't be used again.", json=True)
-    delete.add_argument("session", metavar="SESSION", type=_named)
+            _once(made, "twice with one id is once")
+    delete = _about(command, "delete", "keeping:delete", "Destroy a session's content for good. Its id can't be used again.")
     delete.add_argument("--tree", action="store_true", help="and everything that was forked from it")
     delete.add_argument("--yes", action="store_true", help="don't ask")
     export = command("export", "keeping:export", "Write a session into one file of JSON lines.")
@@ -203,9 +194,7 @@ def _keeping(command: Any) -> None:
 
 def _operating(command: Any) -> None:
     worker = command("worker", "worker:worker", "Take up sessions of these agents, here and now, until SIGTERM.")
-    worker.add_argument(
-        "--agents", nargs="+", action="extend", required=True, metavar="WHERE", help="module, module:agent or module:registry"
-    )
+    _agents(worker, "module, module:agent or module:registry", required=True)
     worker.add_argument("--concurrency", type=_natural, default=16, metavar="N", help="how many sessions at once (16)")
     worker.add_argument("--engine", choices=("local", "procrastinate"), help="what carries hints: procrastinate on PostgreSQL, else local")
     worker.add_argument("--jobs", default="", metavar="URL", help="the database of the hints, where --db leads through a pooler")
@@ -250,6 +239,31 @@ def _storing(command: Any) -> None:
     sweep.add_argument("--older-than", metavar="AGE", help="only what was stored so long ago: 12h (s, m, h, d or w; 1h)")
 
 
+def _about(command: Any, name: str, handler: str, what: str) -> Any:
+    """A command about one session, whose result may be JSON."""
+    made = command(name, handler, what, json=True)
+    made.add_argument("session", metavar="SESSION", type=_named)
+    return made
+
+
+def _no_wait(made: Any) -> None:
+    made.add_argument(
+        "--no-wait", action="store_true", help="where a person has to decide or a time to come, exit with 6 instead of waiting"
+    )
+
+
+def _actor(made: Any, who: str) -> None:
+    made.add_argument("--actor", default=me(), metavar="WHO", help=f"{who} ($USER)")
+
+
+def _once(made: Any, what: str) -> None:
+    made.add_argument("--submission", metavar="ID", type=_named, help=what)
+
+
+def _agents(made: Any, what: str, *, required: bool = False) -> None:
+    made.add_argument("--agents", nargs="+", action="extend", default=[], required=required, metavar="WHERE", help=what)
+
+
 def _tools(made: Any) -> None:
     """What becomes a tool policy."""
     made.add_argument("--only", action="append", default=[], metavar="TOOL", help="it may use these tools alone; may be repeated")
@@ -262,27 +276,25 @@ def _tools(made: Any) -> None:
 def _code(made: Any) -> None:
     """Where the session's agent is, so that names are looked up there."""
     looked = "module, or module:agent: look names up in the agent's code, not in what its last turn had"
-    made.add_argument("--agents", nargs="+", action="extend", default=[], metavar="WHERE", help=looked)
+    _agents(made, looked)
 
 
 def _describing(command: Any) -> None:
     about = "What a session is about: its title, labels and metadata, each replaced as a whole; shown, if nothing is given."
-    describe = command("describe", "about:describe", about, json=True)
-    describe.add_argument("session", metavar="SESSION", type=_named)
+    describe = _about(command, "describe", "about:describe", about)
     describe.add_argument("--title", metavar="TEXT")
     labels = describe.add_mutually_exclusive_group()
     labels.add_argument("--label", action="append", metavar="NAME=VALUE", help="one of its labels, which are these alone; may be repeated")
     labels.add_argument("--no-labels", action="store_true", help="it has none any more")
     describe.add_argument("--metadata", metavar="JSON", help="an object; tools read it from their next call on, {} empties it")
-    describe.add_argument("--submission", metavar="ID", type=_named, help="twice with one id is once")
-    describe.add_argument("--actor", default=me(), metavar="WHO", help="who does it ($USER)")
+    _once(describe, "twice with one id is once")
+    _actor(describe, "who does it")
 
     limited = "Say which of its agent's tools a session may use from now on, in place of what was said before."
-    restrict = command("restrict", "about:restrict", limited, json=True)
-    restrict.add_argument("session", metavar="SESSION", type=_named)
+    restrict = _about(command, "restrict", "about:restrict", limited)
     _tools(restrict)
-    restrict.add_argument("--submission", metavar="ID", type=_named, help="twice with one id is once")
-    restrict.add_argument("--actor", default=me(), metavar="WHO", help="who does it ($USER)")
+    _once(restrict, "twice with one id is once")
+    _actor(restrict, "who does it")
 
 
 def _outside(command: Any) -> None:
@@ -292,11 +304,9 @@ def _outside(command: Any) -> None:
     call.add_argument("session", metavar="SESSION", type=_named)
     call.add_argument("tool", metavar="TOOL", type=_named)
     call.add_argument("arguments", nargs="?", metavar="JSON", help="an object with all of its arguments; - reads it from stdin")
-    call.add_argument("--submission", metavar="ID", type=_named, help="called again with one id, it goes on or returns the stored outcome")
-    call.add_argument(
-        "--no-wait", action="store_true", help="where a person has to decide or a time to come, exit with 6 instead of waiting"
-    )
-    call.add_argument("--actor", default=me(), metavar="WHO", help="who calls ($USER)")
+    _once(call, "called again with one id, it goes on or returns the stored outcome")
+    _no_wait(call)
+    _actor(call, "who calls")
 
     told = "Hand in what a call came to that goes on elsewhere, by the token that its tool got (ctx.callback_token)."
     report = command("report", "uncertain:report", told, json=True)
@@ -304,7 +314,7 @@ def _outside(command: Any) -> None:
     outcome = report.add_mutually_exclusive_group(required=True)
     outcome.add_argument("--result", metavar="JSON", help="it succeeded, and this is what it returned")
     outcome.add_argument("--failed", metavar="TEXT", help="it failed, and this is how")
-    report.add_argument("--actor", default=me(), metavar="WHO", help="who says so ($USER)")
+    _actor(report, "who says so")
 
     files = "Write every session's journal into a file of JSON lines in DIR, and go on where that stopped."
     consume = command("consume", "consume:consume", files, json=True)
@@ -317,17 +327,15 @@ def _outside(command: Any) -> None:
 def _again(command: Any) -> None:
     where = "module, module:agent or module:registry"
     check = command("check", "check:run", "Before a deploy: which unfinished sessions the new code would refuse, and why.", json=True)
-    check.add_argument("--agents", nargs="+", action="extend", required=True, metavar="WHERE", help=where)
+    _agents(check, where, required=True)
     check.add_argument("--known", action="store_true", help="leave sessions of other agents out")
 
-    request = command("request", "again:request", "Print the request that a model saw, and check it against its digests.", json=True)
-    request.add_argument("session", metavar="SESSION", type=_named)
+    request = _about(command, "request", "again:request", "Print the request that a model saw, and check it against its digests.")
     request.add_argument("step", metavar="STEP", help="t14.0 (turn and step), or an operation such as t14.0.2")
 
     said = "Say the same to an agent, in memory; receipts answer its calls, and nothing runs."
-    replay = command("replay", "again:replay_session", said, json=True)
-    replay.add_argument("session", metavar="SESSION", type=_named)
-    replay.add_argument("--agents", nargs="+", action="extend", default=[], metavar="WHERE", help=where)
+    replay = _about(command, "replay", "again:replay_session", said)
+    _agents(replay, where)
     replay.add_argument("--agent", metavar="NAME", help="which of them, the recorded one's name if left out; alone, a WHERE itself")
     replay.add_argument(
         "--model", metavar="NAME", help="this model instead of its own: openai:…, anthropic:…; recorded: as it answered then"
@@ -337,10 +345,9 @@ def _again(command: Any) -> None:
 def _transcripts(command: Any) -> None:
     def edits(made: Any) -> None:
         made.add_argument("--reason", default="", metavar="TEXT", help="kept with it for ever")
-        made.add_argument("--actor", default=me(), metavar="WHO", help="who does it ($USER)")
+        _actor(made, "who does it")
 
-    fork = command("fork", "transcript:fork", "Begin another session with the first messages of one, which stays as it is.", json=True)
-    fork.add_argument("session", metavar="SESSION", type=_named)
+    fork = _about(command, "fork", "transcript:fork", "Begin another session with the first messages of one, which stays as it is.")
     fork.add_argument("text", nargs="?", metavar="TEXT", help="a user's message in place of what came behind the cut; - is stdin")
     place = fork.add_mutually_exclusive_group()
     place.add_argument("--at", type=_natural, metavar="N", help="only the first N messages")
@@ -354,53 +361,40 @@ def _transcripts(command: Any) -> None:
     fork.add_argument("--while-running", action="store_true", help="also if a turn runs: fork what is committed")
     edits(fork)
 
-    rewrite = command("rewrite", "transcript:rewrite", "Put other messages in place of those from START up to STOP.", json=True)
-    rewrite.add_argument("session", metavar="SESSION", type=_named)
+    rewrite = _about(command, "rewrite", "transcript:rewrite", "Put other messages in place of those from START up to STOP.")
     rewrite.add_argument("start", type=_natural, metavar="START", help="the first position that goes, counted from 0")
     rewrite.add_argument("stop", type=_natural, metavar="STOP", help="the first that stays")
     rewrite.add_argument("text", nargs="?", metavar="TEXT", help="what comes instead; nothing takes them out, - reads it from stdin")
     rewrite.add_argument("--role", choices=("user", "assistant"), default="user", help="who says TEXT (user)")
     rewrite.add_argument("--messages", metavar="FILE", help="a JSON list of messages instead of TEXT; - is stdin")
     rewrite.add_argument("--expected", metavar="REVISION", help="only if the transcript is at this revision")
-    rewrite.add_argument("--submission", metavar="ID", type=_named, help="editing twice with one id is editing once")
+    _once(rewrite, "editing twice with one id is editing once")
     edits(rewrite)
 
-    restore = command("restore", "transcript:restore", "Bring all messages of an earlier revision back.", json=True)
-    restore.add_argument("session", metavar="SESSION", type=_named)
+    restore = _about(command, "restore", "transcript:restore", "Bring all messages of an earlier revision back.")
     restore.add_argument("revision", metavar="REVISION", help="or the beginning of one that `perdure revisions` lists")
     restore.add_argument("--expected", metavar="REVISION", help="only if the transcript is at this revision")
-    restore.add_argument("--submission", metavar="ID", type=_named, help="restoring twice with one id is restoring once")
+    _once(restore, "restoring twice with one id is restoring once")
     edits(restore)
 
-    revisions = command("revisions", "transcript:revisions", "The edits of a transcript, the latest last, and where it is now.", json=True)
-    revisions.add_argument("session", metavar="SESSION", type=_named)
+    revisions = _about(command, "revisions", "transcript:revisions", "The edits of a transcript, the latest last, and where it is now.")
     revisions.add_argument("--limit", type=_positive, default=50, metavar="N", help="at most so many (50)")
     revisions.add_argument("--before", type=_positive, metavar="SEQ", help="only those before this edit's entry")
 
-    diff = command("diff", "transcript:diff", "Where two revisions of a transcript differ.", json=True)
-    diff.add_argument("session", metavar="SESSION", type=_named)
+    diff = _about(command, "diff", "transcript:diff", "Where two revisions of a transcript differ.")
     diff.add_argument("old", metavar="REVISION", help="or the beginning of one")
     diff.add_argument("new", nargs="?", metavar="REVISION", help="the present one, if left out")
 
-    redact = command("redact", "transcript:redact", "Remove the content of messages for good; every view says so.", json=True)
-    redact.add_argument("session", metavar="SESSION", type=_named)
+    redact = _about(command, "redact", "transcript:redact", "Remove the content of messages for good; every view says so.")
     redact.add_argument("positions", nargs="*", type=_natural, metavar="POSITION", help="messages, counted from 0")
     redact.add_argument("--entry", action="append", default=[], type=_positive, metavar="SEQ", help="a journal entry; may be repeated")
-    redact.add_argument("--submission", metavar="ID", type=_named, help="redacting twice with one id is redacting once")
+    _once(redact, "redacting twice with one id is redacting once")
     redact.add_argument("--vacuum", action="store_true", help="then write the store anew, so that no page of the file holds it")
     edits(redact)
 
-    effects = command("effects", "transcript:effects", "What was done that the transcript doesn't show.", json=True)
-    effects.add_argument("session", metavar="SESSION", type=_named)
+    effects = _about(command, "effects", "transcript:effects", "What was done that the transcript doesn't show.")
     effects.add_argument("--all", action="store_true", help="also what it shows")
     effects.add_argument("--limit", type=_positive, default=50, metavar="N", help="at most so many (50)")
-
-
-def _target(made: Any, request: str | None) -> None:
-    made.add_argument("session", metavar="SESSION", type=_named)
-    if request is not None:
-        made.add_argument("request", metavar="REQUEST", nargs=request, help="may be left out if exactly one is open" * (request == "?"))
-    made.add_argument("--actor", default=me(), metavar="WHO", help="who decides ($USER)")
 
 
 def _deciding(command: Any) -> None:
@@ -419,8 +413,8 @@ def _deciding(command: Any) -> None:
     requests.add_argument("--limit", type=_positive, default=50, metavar="N", help="about so many (50): a session's stay together")
     requests.add_argument("--after", metavar="TOKEN", help="the next page: what the page before said, with the same filters")
 
-    answer = command("answer", "decide:answer", "Close an open request.", json=True)
-    _target(answer, None)
+    answer = _about(command, "answer", "decide:answer", "Close an open request.")
+    _actor(answer, "who decides")
     answer.add_argument("request", metavar="REQUEST")
     answer.add_argument(
         "decision",
@@ -435,20 +429,23 @@ def _deciding(command: Any) -> None:
     answer.add_argument("--text", metavar="TEXT", help="reply: what the user says; - reads it from stdin")
     answer.add_argument("--error", action="store_true", help="settle: the call failed, and --result says how")
 
-    approve = command("approve", "decide:approve", "Let a call run.", json=True)
-    _target(approve, "?")
+    may: Any = {"metavar": "REQUEST", "nargs": "?", "help": "may be left out if exactly one is open"}
+    approve = _about(command, "approve", "decide:approve", "Let a call run.")
+    approve.add_argument("request", **may)
+    _actor(approve, "who decides")
     approve.add_argument("--arguments", metavar="JSON", help="with these arguments instead: one JSON object with all of them")
-    deny = command("deny", "decide:deny", "Refuse a call; a question about an unknown outcome is left unknown.", json=True)
-    _target(deny, "?")
+    deny = _about(command, "deny", "decide:deny", "Refuse a call; a question about an unknown outcome is left unknown.")
+    deny.add_argument("request", **may)
+    _actor(deny, "who decides")
     deny.add_argument("--reason", default="", metavar="TEXT", help="the model reads it")
-    interrupt = command("interrupt", "control:interrupt", "Stop a session's running turn. The session stays usable.", json=True)
-    _target(interrupt, None)
+    interrupt = _about(command, "interrupt", "control:interrupt", "Stop a session's running turn. The session stays usable.")
+    _actor(interrupt, "who decides")
     interrupt.add_argument("--reason", default="", metavar="TEXT")
-    route = command("route", "control:route", "Use another route of the agent's Router for the next turns.", json=True)
-    _target(route, None)
+    route = _about(command, "route", "control:route", "Use another route of the agent's Router for the next turns.")
+    _actor(route, "who decides")
     route.add_argument("route", metavar="ROUTE", help="its name in the Router")
-    send = command("send", "tell:send", "Put a message into a session's inbox, without waiting.", json=True)
-    _target(send, None)
+    send = _about(command, "send", "tell:send", "Put a message into a session's inbox, without waiting.")
+    _actor(send, "who decides")
     send.add_argument("text", metavar="TEXT", help="- reads it from stdin")
     send.add_argument("--deliver", choices=("turn", "queue", "steer"), help="steer joins the running turn (turn)")
     send.add_argument("--turn", metavar="TURN", help="join this turn (t12), or be refused if it doesn't run any more")
@@ -457,20 +454,19 @@ def _deciding(command: Any) -> None:
     send.add_argument("--note", action="append", default=[], metavar="TEXT", help="tell the model this too, as note does; may be repeated")
     send.add_argument("--not-before", metavar="TIME", help="deliver it then at the earliest: 2026-01-31, or 2026-01-31T12:00")
     send.add_argument("--attach", action="append", default=[], metavar="FILE", help="send an image, sound or file too; may be repeated")
-    send.add_argument("--submission", metavar="ID", type=_named, help="sending twice with one id is sending once")
+    _once(send, "sending twice with one id is sending once")
 
-    edit = command("edit", "tell:edit", "Give a message that still waits another text; its place stays.", json=True)
-    _target(edit, None)
+    edit = _about(command, "edit", "tell:edit", "Give a message that still waits another text; its place stays.")
+    _actor(edit, "who decides")
     edit.add_argument("message", metavar="SUBMISSION", type=_named, help="the message's submission id; `perdure why` lists what waits")
     edit.add_argument("text", metavar="TEXT", help="- reads it from stdin")
-    withdraw = command("withdraw", "tell:withdraw", "Take back a message that still waits.", json=True)
-    _target(withdraw, None)
+    withdraw = _about(command, "withdraw", "tell:withdraw", "Take back a message that still waits.")
+    _actor(withdraw, "who decides")
     withdraw.add_argument("message", metavar="SUBMISSION", type=_named, help="the message's submission id; `perdure why` lists what waits")
     _telling(command)
-    grants = command("grants", "grants:grants", "The calls that may run without asking.", json=True)
-    grants.add_argument("session", metavar="SESSION", type=_named)
-    revoke = command("revoke", "grants:revoke", "Ask again about a call that was granted.", json=True)
-    _target(revoke, None)
+    _about(command, "grants", "grants:grants", "The calls that may run without asking.")
+    revoke = _about(command, "revoke", "grants:revoke", "Ask again about a call that was granted.")
+    _actor(revoke, "who decides")
     revoke.add_argument("grant", metavar="GRANT", type=_named, help="as `perdure grants` lists it")
 
     uncertain = command("uncertain", "uncertain:run", "Effects whose outcome nobody knows; or say what became of one.", json=True)
@@ -480,29 +476,27 @@ def _deciding(command: Any) -> None:
     outcome = uncertain.add_mutually_exclusive_group()
     outcome.add_argument("--result", metavar="JSON", help="it succeeded, and this is what it returned")
     outcome.add_argument("--failed", metavar="TEXT", help="it failed, and this is how")
-    uncertain.add_argument("--actor", default=me(), metavar="WHO", help="who says so ($USER)")
+    _actor(uncertain, "who says so")
     uncertain.add_argument("--reconcile", action="store_true", help="ask the tools of --agents, and settle what they know")
-    uncertain.add_argument(
-        "--agents", nargs="+", action="extend", default=[], metavar="WHERE", help="their agents: module, or module:agent"
-    )
+    _agents(uncertain, "their agents: module, or module:agent")
 
 
 def _telling(command: Any) -> None:
-    note = command("note", "tell:note", "Tell the model something besides the conversation.", json=True)
-    _target(note, None)
+    note = _about(command, "note", "tell:note", "Tell the model something besides the conversation.")
+    _actor(note, "who decides")
     note.add_argument("text", metavar="TEXT", help="- reads it from stdin")
-    note.add_argument("--submission", metavar="ID", type=_named, help="noting twice with one id is noting once")
+    _once(note, "noting twice with one id is noting once")
     shorter = "Have notes stand for the conversation so far, for models; what people see stays."
-    compact = command("compact", "control:compact", shorter, json=True)
-    _target(compact, None)
-    compact.add_argument("--submission", metavar="ID", type=_named, help="compacting twice with one id is compacting once")
+    compact = _about(command, "compact", "control:compact", shorter)
+    _actor(compact, "who decides")
+    _once(compact, "compacting twice with one id is compacting once")
     carried = "Have a middleware of the session's agent carry out one of its commands."
-    ordered = command("command", "control:command", carried, json=True)
-    _target(ordered, None)
+    ordered = _about(command, "command", "control:command", carried)
+    _actor(ordered, "who decides")
     ordered.add_argument("extension", metavar="MIDDLEWARE", type=_named)
     ordered.add_argument("name", metavar="COMMAND", type=_named)
     ordered.add_argument("arguments", nargs="?", metavar="JSON", help="an object with its arguments")
-    ordered.add_argument("--submission", metavar="ID", type=_named, help="twice with one id is once")
+    _once(ordered, "twice with one id is once")
     _code(ordered)
 
 
