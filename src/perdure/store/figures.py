@@ -6,10 +6,13 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-__all__ = ["ACTIVE", "COUNTED", "Figures", "KeepsFigures"]
+__all__ = ["ACTIVE", "COUNTED", "PARKED", "Figures", "KeepsFigures"]
 
 ACTIVE = ("halted", "queued", "running", "stuck", "waiting")
 """The statuses in which somebody or something has still to do with a session. The others are at rest, however many they are."""
+
+PARKED = ("halted", "stuck", "waiting")
+"""Those of `ACTIVE` in which nobody works: a step changes nothing about how many these are, so that they can have an index."""
 
 COUNTED = 10_000
 """Nothing is counted any further: whoever reads so much knows that it is at least that."""

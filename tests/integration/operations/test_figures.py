@@ -168,7 +168,11 @@ def test_what_is_asked_of_a_file_reads_indexes_alone(tmp_path: Path) -> None:
 
     asyncio.run(make())
     with sqlite3.connect(tmp_path / "a.db") as connection:
-        for name, values in (("figures", {"now": 1, "limit": 5, "alive": "[]"}), ("figures_active", {"status": "stuck", "limit": 5})):
+        for name, values in (
+            ("figures", {"now": 1, "limit": 5, "alive": "[]"}),
+            ("figures_working", {"limit": 5}),
+            ("figures_parked", {"status": "stuck", "limit": 5}),
+        ):
             plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", values)]
             tables = [line for line in plan if " sessions" in line or " inbox" in line or " effects" in line]
             assert tables
@@ -186,7 +190,7 @@ def test_what_is_asked_of_a_database_reads_indexes_alone() -> None:
     asyncio.run(make())
     with psycopg.connect(here.url) as connection:
         connection.execute("SET enable_seqscan = off")
-        for name, types, values in (("figures", "", "NULL, 5"), ("figures_active", "", "'{stuck}', 5")):
+        for name, types, values in (("figures", "", "NULL, 5"), ("figures_working", "", "5"), ("figures_parked", "", "'{stuck}', 5")):
             statement = sql_for(schema).queries[name].decode().rstrip(";")
             connection.execute(f"PREPARE {name}{types} AS {statement}".encode())
             (plan,) = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE {name} ({values})".encode()).fetchone() or (None,)

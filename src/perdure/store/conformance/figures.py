@@ -27,10 +27,13 @@ class FigureConformance:
 
     async def test_sessions_are_counted_by_status_and_those_at_rest_are_not(self, place: Place) -> None:
         async with opened(place) as store:
+            await store.heartbeat(runner("r1"), LEASE)
             wanted = ("queued", "running", "running", "waiting", "stuck", "stuck", "stuck", "halted", "idle", "archived")
             for index, status in enumerate(wanted):
                 no = await create(store, f"s{index}")
-                assert isinstance(await store.commit(step(no, catalogue=catalogue(status))), Committed)
+                wake_at = place.clock.now if status == "queued" else None
+                claim = Claim(runner="r1") if status == "running" else None
+                assert isinstance(await store.commit(step(no, catalogue=catalogue(status, wake_at=wake_at), claim=claim)), Committed)
             gone = await create(store, "gone")
             await store.delete(gone)
             found = await counting(store).figures()

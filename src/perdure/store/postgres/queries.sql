@@ -301,11 +301,20 @@ FROM clock CROSS JOIN (
     ) AS waiting
 ) AS pending;
 
--- name: figures_active
--- How many sessions have each of the statuses in which somebody has still to do with them.
+-- name: figures_working
+-- How many sessions are worked on or wait for it, among those that somebody holds and those that are due first.
+SELECT status, count(*) FROM (
+    (SELECT status FROM perdure.sessions WHERE holder IS NOT NULL LIMIT $1::bigint)
+    UNION ALL
+    (SELECT status FROM perdure.sessions WHERE holder IS NULL AND wake_at IS NOT NULL ORDER BY wake_at LIMIT $1::bigint)
+) AS looked
+WHERE status IN ('queued', 'running') GROUP BY status;
+
+-- name: figures_parked
+-- How many sessions have each of the statuses in which nobody works.
 SELECT status, (SELECT count(*) FROM (
     SELECT FROM perdure.sessions AS s
-    WHERE s.status = wanted.status AND s.status NOT IN ('idle', 'archived', 'deleted') LIMIT $2::bigint
+    WHERE s.status = wanted.status AND s.status IN ('halted', 'stuck', 'waiting') LIMIT $2::bigint
 ) AS found)
 FROM unnest($1::text[]) AS wanted (status);
 

@@ -378,11 +378,17 @@ SELECT
     (SELECT min(since) FROM (SELECT coalesce(not_before, at) AS since FROM inbox WHERE consumed_seq IS NULL LIMIT :limit)),
     (SELECT count(*) FROM (SELECT 1 FROM effects WHERE state = 'uncertain' LIMIT :limit));
 
--- name: figures_active
--- How many sessions have one of the statuses in which somebody has still to do with them.
-SELECT count(*) FROM (
-    SELECT 1 FROM sessions WHERE status = :status AND status NOT IN ('idle', 'archived', 'deleted') LIMIT :limit
-);
+-- name: figures_working
+-- How many sessions are worked on or wait for it, among those that somebody holds and those that are due first.
+SELECT status, count(*) FROM (
+    SELECT * FROM (SELECT status FROM sessions WHERE holder IS NOT NULL LIMIT :limit)
+    UNION ALL
+    SELECT * FROM (SELECT status FROM sessions WHERE holder IS NULL AND wake_at IS NOT NULL ORDER BY wake_at LIMIT :limit)
+) WHERE status IN ('queued', 'running') GROUP BY status;
+
+-- name: figures_parked
+-- How many sessions stand like this, of the statuses in which nobody works.
+SELECT count(*) FROM (SELECT 1 FROM sessions WHERE status = :status AND status IN ('halted', 'stuck', 'waiting') LIMIT :limit);
 
 -- name: next_wake
 -- When the next session that nobody holds is due.

@@ -46,7 +46,7 @@ CREATE INDEX sessions_listed ON sessions (updated, owner, status, agent, parent_
 CREATE INDEX sessions_due ON sessions (wake_at) WHERE holder IS NULL AND wake_at IS NOT NULL;
 CREATE INDEX sessions_held ON sessions (holder) WHERE holder IS NOT NULL;
 CREATE INDEX sessions_tree ON sessions (root);
-CREATE INDEX sessions_active ON sessions (status) WHERE status NOT IN ('idle', 'archived', 'deleted');
+CREATE INDEX sessions_parked ON sessions (status) WHERE status IN ('halted', 'stuck', 'waiting');
 
 -- The facts, in the order in which they arrived, whosever they are.
 CREATE TABLE journal (

@@ -50,7 +50,7 @@ CREATE INDEX sessions_owned ON perdure.sessions (owner, updated, no);
 CREATE INDEX sessions_due ON perdure.sessions (wake_at) WHERE holder IS NULL AND wake_at IS NOT NULL;
 CREATE INDEX sessions_held ON perdure.sessions (holder) WHERE holder IS NOT NULL;
 CREATE INDEX sessions_tree ON perdure.sessions (root);
-CREATE INDEX sessions_active ON perdure.sessions (status) WHERE status NOT IN ('idle', 'archived', 'deleted');
+CREATE INDEX sessions_parked ON perdure.sessions (status) WHERE status IN ('halted', 'stuck', 'waiting');
 
 -- The facts.
 CREATE TABLE perdure.journal (
