@@ -50,7 +50,7 @@ ROWS = {
     "pause that a provider may ask for": f"{attempts.LONGEST_HINT_MS / 1000:g} s",
     "pause from which the session is released meanwhile": f"{driver.REST_MS / 1000:g} s",
     "steps of a turn": f"{budget.STEPS}",
-    "a cancelled async tool, until nobody waits for it any more": f"{perform.Performer.CANCEL_GRACE:g} s",
+    "a cancelled async tool, until perdure stops waiting for it": f"{perform.Performer.CANCEL_GRACE:g} s",
     "`reconcile`": f"the tool's `timeout`, else {perform.RECONCILE_SECONDS:g} s",
     "a call that `reconcile` said had no effect": f"{attempts.FEW_ATTEMPTS} attempts",
     "the function of a transaction": f"{SQLITE_SECONDS:g} s",
