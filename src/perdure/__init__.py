@@ -29,7 +29,7 @@ _FACE = {
         MissingKey MissingRoute NewerRules NotCanonical NothingChanged OutputInvalid PerdureError ProviderError
         ProviderRefused ProviderUnavailable QueueFull RateLimited Refused RevisionConflict RuntimeClosed
         SandboxUnavailable SessionArchived SessionBusy SessionExists SessionHalted SessionNotFound SessionStuck
-        StaleRequest StoreBroken StoreClosed StoreCorrupt StoreError StoreForked StoreFull StoreReadOnly StreamCut
+        StaleRequest StoreBroken StoreBusy StoreClosed StoreCorrupt StoreError StoreForked StoreFull StoreReadOnly StreamCut
         SubmissionConflict SubmissionRejected TooManyRanges TurnUnfinished UnknownAgent UnknownModel UnknownRevision
         UnknownRoute UnsupportedContent UsageError
     """,

@@ -112,6 +112,7 @@ from .core.errors import SessionNotFound as SessionNotFound
 from .core.errors import SessionStuck as SessionStuck
 from .core.errors import StaleRequest as StaleRequest
 from .core.errors import StoreBroken as StoreBroken
+from .core.errors import StoreBusy as StoreBusy
 from .core.errors import StoreClosed as StoreClosed
 from .core.errors import StoreCorrupt as StoreCorrupt
 from .core.errors import StoreError as StoreError
@@ -430,6 +431,7 @@ __all__ = [
     "Stopped",
     "Store",
     "StoreBroken",
+    "StoreBusy",
     "StoreClosed",
     "StoreCorrupt",
     "StoreError",

@@ -61,6 +61,7 @@ __all__ = [
     "SessionStuck",
     "StaleRequest",
     "StoreBroken",
+    "StoreBusy",
     "StoreClosed",
     "StoreCorrupt",
     "StoreError",
@@ -409,6 +410,13 @@ class StoreFull(StoreError):
     """The disk is full. Nothing of the refused write was kept."""
 
     code = "store_full"
+    retryable = True
+
+
+class StoreBusy(StoreError):
+    """Somebody else held the store for longer than a write waits. Nothing of the refused write was kept."""
+
+    code = "store_busy"
     retryable = True
 
 

@@ -18,7 +18,7 @@ import apsw
 import pytest
 
 import perdure.store
-from perdure.core.errors import FormatUnknown, InvalidURL, StoreBroken, StoreCorrupt, StoreReadOnly
+from perdure.core.errors import FormatUnknown, InvalidURL, StoreBroken, StoreBusy, StoreCorrupt
 from perdure.store.base import Committed, Sent, SessionQuery, Stale
 from perdure.store.conformance import content, create, facts, row_of, runner, step, submission, within
 from perdure.store.sqlite import SQLiteStore, rows
@@ -137,6 +137,25 @@ async def test_a_file_that_was_carried_off_is_noticed_before_anything_is_answere
         assert kind is StoreBroken, words
         assert "was moved away or removed while it was open" in words or "was replaced by another file while it was open" in words
         assert "put the file back" in words
+    await store.close()
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+async def test_nothing_is_written_any_more_to_a_log_that_was_removed_and_what_it_held_is_kept_by_closing(path: Path, how: str) -> None:
+    store = SQLiteStore(path)
+    await store.open()
+    no = await create(store)
+    log = path.with_name(path.name + "-wal")
+    log.unlink()
+    if how == "replaced":
+        log.touch()
+    for write in (store.commit(step(no)), store.send(submission("s", "late")), store.vacuum()):
+        with pytest.raises(StoreBroken, match="was removed or replaced while its database was open"):
+            await write
+    await store.close()
+    await store.open()
+    assert isinstance(await store.commit(step(no)), Committed)
+    assert [row.submission_id for row in await store.inbox(no)] == ["m1"]
     await store.close()
 
 
@@ -506,10 +525,9 @@ async def test_a_database_that_someone_else_holds_is_busy_and_nothing_is_lost(pa
     no = await create(store)
     stranger = apsw.Connection(str(path))
     stranger.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreBroken) as caught:
+    with pytest.raises(StoreBusy) as caught:
         await store.commit(step(no))
     assert caught.value.retryable
-    assert not isinstance(caught.value, StoreReadOnly)
     stranger.execute("ROLLBACK")
     stranger.close()
     assert isinstance(await store.commit(step(no)), Committed)

@@ -21,7 +21,7 @@ import apsw
 import pytest
 
 import perdure.store
-from perdure.core.errors import StoreClosed, StoreForked, UsageError
+from perdure.core.errors import StoreBusy, StoreClosed, StoreForked, UsageError
 from perdure.store.base import Committed, Held, Sent, Stale
 from perdure.store.conformance import ManualClock, create, row_of, runner, step, submission
 from perdure.store.sqlite import SQLiteStore
@@ -237,6 +237,68 @@ async def test_two_processes_find_the_same_turnstile_after_its_directory_was_rem
     assert entered.is_set()
     one.close()
     two.close()
+
+
+HOLDS = """
+import os, signal, sys
+from pathlib import Path
+from perdure.store.sqlite.locks import Turnstile
+with Turnstile(Path(sys.argv[1])):
+    print("held", flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@asynccontextmanager
+async def stopped_while_it_writes(path: Path) -> AsyncIterator[subprocess.Popen[str]]:
+    locks = path.with_name(path.name + "-locks")
+    locks.mkdir(exist_ok=True)
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    process = subprocess.Popen([sys.executable, "-c", HOLDS, str(locks)], stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert process.stdout is not None
+        assert await asyncio.to_thread(process.stdout.readline) == "held\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+async def test_whoever_waits_for_a_stopped_process_is_told_whom_for_and_goes_on_when_it_does(path: Path) -> None:
+    async with store_at(path, busy_timeout=0.2) as store:
+        no = await create(store)
+        async with stopped_while_it_writes(path) as holder:
+            waiting = [store.commit(step(no)), store.send(submission("s", "given up")), store.heartbeat(runner("r"), HOUR), store.vacuum()]
+            for told in await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10):
+                assert isinstance(told, StoreBusy)
+                assert told.retryable
+                assert f"the process {holder.pid} has held" in str(told)
+            with pytest.raises(StoreBusy):
+                await asyncio.wait_for(store.send(submission("s", "given up as well")), 10)
+            assert (await row_of(store, "s")).version == 1
+            holder.send_signal(signal.SIGCONT)
+            assert await asyncio.to_thread(holder.wait) == 0
+        assert isinstance(await store.commit(step(no)), Committed)
+        assert isinstance(await store.send(submission("s", "in time")), Sent)
+        assert [row.submission_id for row in await store.inbox(no)] == ["m1", "in time"]
+
+
+async def test_a_store_that_a_stopped_process_holds_is_not_made_and_can_be_left(path: Path) -> None:
+    async with stopped_while_it_writes(path):
+        store = SQLiteStore(path, busy_timeout=0.2)
+        with pytest.raises(StoreBusy):
+            await asyncio.wait_for(store.open(), 10)
+    async with store_at(path) as there:
+        await create(there)
+    store = SQLiteStore(path, busy_timeout=0.2)
+    await store.open()
+    async with stopped_while_it_writes(path):
+        waits = asyncio.ensure_future(store.send(submission("s", "given up")))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(store.close(), 10)
+        with pytest.raises(StoreBusy):
+            await waits
 
 
 async def test_a_stopped_holder_is_free_after_its_lease_and_fenced_when_it_goes_on(path: Path) -> None:

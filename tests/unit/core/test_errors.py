@@ -68,6 +68,7 @@ def test_what_may_succeed_later_says_so() -> None:
         "queue_full",
         "capacity_exceeded",
         "store_full",
+        "store_busy",
         "store_broken",
         "rate_limited",
         "provider_unavailable",

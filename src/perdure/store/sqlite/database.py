@@ -7,6 +7,7 @@ import os
 import secrets
 import stat
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from ...core.errors import (
     InvalidURL,
     PerdureError,
     StoreBroken,
+    StoreBusy,
     StoreCorrupt,
     StoreForked,
     StoreFull,
@@ -54,12 +56,16 @@ class Database:
         self.secret = b""
         self.read_only = False
         self.turnstile: Turnstile | None = None
+        self.waits: Callable[[], None] = lambda: None
         self.lives = LifeLocks(self._locks)
         self.busy_timeout = round(busy_timeout * 1000)
         self._vfs = vfs
         self._immutable = False
         self._connections: list[apsw.Connection] = []
         self.inode: tuple[int, int] | None = None
+        # A text, since it is looked at with every write.
+        self._log = str(self.path) + "-wal"
+        self._log_inode = 0
 
     @property
     def _locks(self) -> Path:
@@ -110,11 +116,14 @@ class Database:
         connection.create_scalar_function("holds_labels", rows.holds_labels, 2, deterministic=True)
         return connection
 
-    def check_place(self) -> None:
-        """Raises `StoreBroken` if the file is no longer where it was opened: what is written to it now, nobody will find."""
+    def check_place(self, *, log: bool = False) -> None:
+        """Raises `StoreBroken` if the file, or with ``log`` its log, is no longer where it was opened: what is written to it now, nobody
+        will find."""
         try:
             status = os.stat(self.given)
             if (status.st_dev, status.st_ino) == self.inode:
+                if log:
+                    self._check_log()
                 return
             what = "was replaced by another file"
         except FileNotFoundError:
@@ -124,6 +133,20 @@ class Database:
         raise StoreBroken(
             f"{str(self.given)!r} {what} while it was open; nothing more is read from or written to what was opened",
             hint="put the file back, with its -wal, or end the processes that use it and open the new one",
+        )
+
+    def _check_log(self) -> None:
+        try:
+            inode = os.stat(self._log).st_ino
+        except FileNotFoundError:
+            inode = 0
+        if self._log_inode in (0, inode):
+            # SQLite makes it with the first read, and keeps it for as long as anybody has the file open.
+            self._log_inode = inode
+            return
+        raise StoreBroken(
+            f"{self._log!r} was removed or replaced while its database was open: what others can't see any more is in it",
+            hint="end this process in good order, so that it writes into the database what its log holds; kill it, and that is lost",
         )
 
     def close(self) -> None:
@@ -245,7 +268,7 @@ class Database:
             return
         try:
             self._locks.mkdir(mode=0o700, exist_ok=True)
-            self.turnstile = Turnstile(self._locks)
+            self.turnstile = Turnstile(self._locks, self.waits)
         except OSError:
             # A read-only file system lets nobody write, whatever the modes say.
             if not self._exists():
@@ -353,7 +376,7 @@ def translate(error: apsw.Error, doing: str) -> PerdureError:
         case apsw.CorruptError():
             return StoreCorrupt(text, hint="restore the file from a backup")
         case apsw.BusyError() | apsw.LockedError():
-            return StoreBroken(text, hint="another program holds the database; it is safe to try again")
+            return StoreBusy(text, hint="another program holds the database; it is safe to try again")
         case _:
             return StoreBroken(text)
 

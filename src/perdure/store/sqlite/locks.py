@@ -14,7 +14,7 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,14 +39,16 @@ def _is(descriptor: int, path: Path | str) -> bool:
 
 
 class Turnstile:
-    """Lets one process at a time write, and each in its turn.
+    """Lets one process at a time write, and each in its turn, however long that takes: ``waits`` is called before.
 
     A lock alone is not fair: who lets it go and takes it again at once mostly wins. So one waits for the lock while holding another,
     the turn, which whoever comes back needs first: somebody who waits is let in before.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, waits: Callable[[], None] = lambda: None) -> None:
         self._directory = directory
+        self._waits = waits
+        self.waiting = False
         # A text, since it is looked at with every write.
         self._path = str(directory / "write")
         self._turn, self._write = self._open()
@@ -70,11 +72,38 @@ class Turnstile:
                 self._take()
 
     def _take(self) -> None:
-        fcntl.flock(self._turn, fcntl.LOCK_EX)
+        self._lock(self._turn)
         try:
-            fcntl.flock(self._write, fcntl.LOCK_EX)
+            self._lock(self._write)
         finally:
             fcntl.flock(self._turn, fcntl.LOCK_UN)
+
+    def _lock(self, descriptor: int) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            pass
+        self.waiting = True
+        try:
+            self._waits()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        finally:
+            self.waiting = False
+
+    def holder(self) -> int | None:
+        """The process that writes now, where the kernel tells."""
+        try:
+            file = os.stat(self._path)
+            with open("/proc/locks") as locks:
+                for line in locks:
+                    # 1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF; who waits has an arrow behind the number.
+                    told = line.split()
+                    if told[1] == "FLOCK" and told[5].rpartition(":")[2] == str(file.st_ino) and int(told[4]) > 0:
+                        return int(told[4])
+        except (OSError, ValueError, IndexError):
+            pass
+        return None
 
     def __exit__(self, *_: object) -> None:
         fcntl.flock(self._write, fcntl.LOCK_UN)

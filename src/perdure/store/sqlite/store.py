@@ -73,7 +73,8 @@ class SQLiteStore:
     """Sessions in one SQLite file, shared by any number of processes of one machine.
 
     ``clock`` returns milliseconds; leases are measured by it. ``poll`` is how often, in seconds, somebody who listens to `changes` looks
-    for other processes' commits. ``busy_timeout`` is how long a program that is not perdure may hold the database before a write fails.
+    for other processes' commits. ``busy_timeout`` is how long, in seconds, another process may hold the database before a write is refused
+    with `StoreBusy`: one that is stopped in the middle of a write, or a program that is not perdure.
     What runs within a commit gets the `apsw.Connection` of its transaction.
     """
 

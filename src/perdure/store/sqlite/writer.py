@@ -2,40 +2,61 @@
 
 A member that fails alone is undone alone. If the whole batch was rolled back, its members are tried one by one, so that only the one
 that can't be written is refused. If COMMIT itself failed, nobody knows yet: what is stored is read, and only then is anybody answered.
+
+No thread can be called back that waits for another process to let it write. So whoever waited long enough is told from the event loop,
+and what was given up is passed over when the thread comes to it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
 
-from ...core.errors import FormatUnknown, PerdureError, StoreBroken, StoreCorrupt
+from ...core.errors import FormatUnknown, PerdureError, StoreBroken, StoreBusy, StoreCorrupt
 from .database import Database, translate
 from .writes import CallerFailed, Transaction, Write
 
 __all__ = ["BATCH_LIMIT", "Job", "Writer"]
 
+_log = logging.getLogger("perdure.store")
+
 BATCH_LIMIT = 256
 """The most writes in one transaction."""
 
 
-class Job:
-    """A write, who waits for it, and what is to be told: an answer or an exception."""
+class Waiter:
+    """Who waits for the thread, and since when. It has ``begun`` or was ``given_up``, never both."""
 
-    __slots__ = ("answer", "error", "future", "write")
+    __slots__ = ("begun", "future", "given_up", "since")
+
+    def __init__(self, future: asyncio.Future[Any]) -> None:
+        self.future = future
+        self.since = time.monotonic()
+        self.begun = self.given_up = False
+
+
+class Job(Waiter):
+    """A write, and what is to be told: an answer or an exception."""
+
+    __slots__ = ("answer", "error", "write")
 
     def __init__(self, write: Write, future: asyncio.Future[Any]) -> None:
+        super().__init__(future)
         self.write = write
-        self.future = future
         self.answer: Any = None
         self.error: BaseException | None = None
+
+
+W = TypeVar("W", bound=Waiter)
 
 
 class _RolledBack(Exception):
@@ -55,51 +76,71 @@ class Writer:
         self._seen: int | None = None
         # A daemon: a store that nobody closed must not keep the program from ending, and what it had written is durable.
         self._thread = threading.Thread(target=self._run, name="perdure-writer", daemon=True)
-        self._opened: asyncio.Future[None] = loop.create_future()
-        self._closed: asyncio.Future[None] = loop.create_future()
+        self._opened = Waiter(loop.create_future())
+        self._closed = Waiter(loop.create_future())
         self._before_close: Callable[[], None] = lambda: None
         self._tx: Transaction
+        self._waiting: dict[Waiter, None] = {}
+        self._settling = threading.Lock()
+        self._watched = False
+        self._watching: asyncio.TimerHandle | None = None
+        self._held_since = 0.0
+        database.waits = self._lock_waits
 
     async def start(self) -> None:
+        self._expect(self._opened)
         self._thread.start()
-        await asyncio.shield(self._opened)
+        await asyncio.shield(self._opened.future)
 
     async def stop(self, before_close: Callable[[], None]) -> None:
-        """Finish what was put, call ``before_close`` in the thread, close the database."""
-        if not self._closed.done():
+        """Finish what was put, call ``before_close`` in the thread, close the database.
+
+        Where another process doesn't let the thread end, that is left to it.
+        """
+        if not self._closed.future.done():
             self._before_close = before_close
+            turnstile = self._database.turnstile
+            waits = turnstile is not None and turnstile.waiting
+            self._closed.since = self._held_since if waits else time.monotonic()
+            self._expect(self._closed)
             self._queue.put(None)
-            await asyncio.shield(self._closed)
+            if waits:
+                self._give_up()
+            await asyncio.shield(self._closed.future)
 
     def abandon(self) -> None:
         """Stop without waiting."""
         self._queue.put(None)
 
     def put(self, write: Write) -> asyncio.Future[Any]:
-        future = self._loop.create_future()
-        self._queue.put(Job(write, future))
-        return future
+        job = Job(write, self._loop.create_future())
+        self._expect(job)
+        self._queue.put(job)
+        return job.future
 
     async def vacuum(self) -> None:
         """Write the file anew, between the batches."""
-        done = self._loop.create_future()
+        done = Waiter(self._loop.create_future())
+        self._expect(done)
 
         def rewrite() -> None:
             error: BaseException | None = None
             assert self._database.turnstile is not None
             try:
                 with self._database.turnstile:
-                    self._database.check_place()
+                    if not self._begin([done]):
+                        return
+                    self._database.check_place(log=True)
                     self._tx.run("vacuum")
                 busy = self._tx.one("truncate_log")[0]
                 if busy:
                     error = StoreBroken("somebody read the old pages all the time", hint="try again when less is going on")
             except BaseException as caught:
                 error = _outward(caught)
-            self._call(self._set, done, None, error)
+            self._call(self._tell, done, None, error)
 
         self._queue.put(rewrite)
-        await done
+        await done.future
 
     def follow(self, following: bool) -> None:
         """Look for other processes' commits, or no longer."""
@@ -118,11 +159,13 @@ class Writer:
         try:
             connection = self._database.open()
         except BaseException as error:
-            self._call(self._set, self._opened, None, error)
-            self._call(self._set, self._closed, None, None)
+            self._call(self._tell, self._opened, None, error)
+            self._call(self._tell, self._closed, None, None)
             return
         self._tx = Transaction(connection, self._database.lives)
-        self._call(self._set, self._opened, None, None)
+        if not self._begin([self._opened]):
+            self._queue.put(None)
+        self._call(self._tell, self._opened, None, None)
         try:
             running = True
             while running:
@@ -132,7 +175,7 @@ class Writer:
                 self._before_close()
                 self._database.close()
             finally:
-                self._call(self._set, self._closed, None, None)
+                self._call(self._tell, self._closed, None, None)
 
     def _turn(self) -> bool:
         """Wait, do what waits; false once the end was asked for."""
@@ -171,7 +214,7 @@ class Writer:
 
     def _write(self, jobs: list[Job]) -> None:
         try:
-            self._database.check_place()
+            self._database.check_place(log=True)
         except StoreBroken as error:
             for job in jobs:
                 job.error = error
@@ -187,7 +230,7 @@ class Writer:
                     job.error = _unknown(error)
                 self._abandon()
         self._call(self._deliver, jobs)
-        if any(job.write.clears_log and job.error is None for job in ready):
+        if any(job.write.clears_log and job.error is None and not job.given_up for job in ready):
             self._clear_log()
 
     def _prepared(self, job: Job) -> bool:
@@ -201,6 +244,8 @@ class Writer:
     def _write_under_lock(self, jobs: list[Job]) -> None:
         assert self._database.turnstile is not None
         with self._database.turnstile:
+            if not (jobs := self._begin(jobs)):
+                return
             try:
                 self._batch(jobs)
             except _RolledBack:
@@ -210,7 +255,11 @@ class Writer:
             else:
                 return
         for job in alone:
+            job.begun = False
+        for job in alone:
             with self._database.turnstile:
+                if not self._begin([job]):
+                    continue
                 job.answer = job.error = None
                 try:
                     self._batch([job])
@@ -241,7 +290,7 @@ class Writer:
             self._after_failed_commit(jobs, error)
         try:
             # Nobody is told that it is done if it went to a file that was carried off meanwhile.
-            self._database.check_place()
+            self._database.check_place(log=True)
         except StoreBroken as error:
             for job in jobs:
                 job.error = job.error or _unknown(error)
@@ -312,21 +361,73 @@ class Writer:
     def _deliver(self, jobs: list[Job]) -> None:
         # On the loop. Whoever stopped waiting changed nothing about the write.
         for job in jobs:
-            self._set(job.future, job.answer, job.error)
+            self._tell(job, job.answer, job.error)
         for job in jobs:
-            if job.error is None:
+            if job.error is None and not job.given_up:
                 changed = job.write.changed(job.answer)
                 if changed is not None or job.write.frees:
                     self._notice(changed)
 
-    @staticmethod
-    def _set(future: asyncio.Future[Any], answer: Any, error: BaseException | None) -> None:
-        if future.done():
+    def _tell(self, waiter: Waiter, answer: Any, error: BaseException | None) -> None:
+        self._waiting.pop(waiter, None)
+        if waiter.future.done():
             return
         if error is None:
-            future.set_result(answer)
+            waiter.future.set_result(answer)
         else:
-            future.set_exception(error)
+            waiter.future.set_exception(error)
+
+    # ------------------------------------------------------------------------------------------------------- who waits too long
+
+    def _expect(self, waiter: Waiter) -> None:
+        self._waiting[waiter] = None
+
+    def _begin(self, waiters: list[W]) -> list[W]:
+        """Those that somebody still waits for: they are done now."""
+        with self._settling:
+            left = [waiter for waiter in waiters if not waiter.given_up]
+            for waiter in left:
+                waiter.begun = True
+        return left
+
+    def _lock_waits(self) -> None:
+        # In the thread, before it waits for other processes.
+        self._held_since = time.monotonic()
+        if not self._watched:
+            self._watched = True
+            self._call(self._watch, self._database.busy_timeout / 1000)
+
+    def _watch(self, seconds: float) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+        self._watching = self._loop.call_later(seconds, self._give_up)
+
+    def _give_up(self) -> None:
+        """On the loop: who has waited for long enough is told, and what it wanted isn't done any more."""
+        self._watched = False
+        turnstile = self._database.turnstile
+        if turnstile is None or not turnstile.waiting:
+            return
+        self._watched = True
+        now, longest = time.monotonic(), self._database.busy_timeout / 1000
+        with self._settling:
+            left = [waiter for waiter in self._waiting if not waiter.begun]
+            late = [waiter for waiter in left if now - waiter.since >= longest]
+            for waiter in late:
+                waiter.given_up = True
+        for waiter in late:
+            error = self._busy(turnstile.holder())
+            if waiter is self._closed:
+                _log.warning("the store is closed once it can be: %s", error)
+            self._tell(waiter, None, None if waiter is self._closed else error)
+        self._watch(max(0.01, min((waiter.since + longest - now for waiter in left if not waiter.given_up), default=longest)))
+
+    def _busy(self, holder: int | None) -> StoreBusy:
+        who = "another process" if holder is None else f"the process {holder}"
+        return StoreBusy(
+            f"{who} has held {str(self._database.given)!r} for {self._database.busy_timeout / 1000:g} s; nothing was written",
+            hint="it may be stopped in the middle of a write: let it go on, or end it; then try again",
+        )
 
     def _call(self, function: Callable[..., None], *arguments: Any) -> None:
         # If the loop is closed, nobody waits any more.
