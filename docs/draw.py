@@ -12,7 +12,7 @@ from typing import Any, get_args
 import msgspec
 
 import perdure
-from perdure.core import checkpoint, commands, decider, entries, layout, messages, records, recovery, usage
+from perdure.core import checkpoint, commands, decider, entries, layout, messages, records, recovery, reports, usage
 from perdure.core.rules import attempts, endings
 from perdure.models.base import ReasoningDelta, TextDelta
 from perdure.runtime import feed
@@ -32,27 +32,53 @@ LIVE: tuple[type[msgspec.Struct], ...] = (
 )
 """What a reader of events gets besides entries."""
 
-EVENTS_HEAD = """# Events and commands
+PROTOCOL_HEAD = """# The protocol of a session
 
-Drawn by `python docs/draw.py`, as is [their JSON Schema](events.schema.json); a test fails when the code says something else, and
-another one checks real journals by that schema. Every field stands in [the protocol](protocol.md).
+Every rule by which a session changes, and everything that its journal can hold. For people who change perdure, write a store or
+read journals; using the library needs none of it.
 
-`handle.events(after=seq)` yields, in this order: `SessionOpened`; the requests that are open, live; every entry with a seq beyond
-`after` (by default those since the handle was opened), and in between, in the process that runs the session, deltas.
+A session is a journal of **entries**, numbered from 1. Folding them gives the **checkpoint**: what runs, which calls are open, what
+was counted. There is one way to change a session:
 
-- **Stored, then told.** An entry is durable before anybody gets it, and what they get is what is stored. The entries of one commit
-  come together, in the order in which they were decided, or none of them does.
-- **No gap, nothing twice.** `seq` counts 1, 2, 3 …, whatever the kind. A reader that comes back with its last `seq` goes on there.
-- **Nobody waits for a reader.** One that falls behind by more than the process keeps for it reads on from the store: it misses
-  deltas, and no entry.
-- **Deltas are no facts.** They carry operation, attempt and index; those of an attempt are replaced by the next one's, and by the
-  message at the end. Text of an attempt that failed or was interrupted is kept as `partial` in its `operation_ended`.
-- **The end.** A turn has exactly one of `turn_completed`, `turn_aborted`, `turn_failed`, `turn_limited` (`TurnEnded` is their
-  base). A stream ends when its handle is closed, and with the error that ended this process's work on the session.
+1. A **command** arrives: a message, a receipt, an interrupt, a process that claims the session.
+2. The **situation** is derived from the checkpoint; it is never stored.
+3. The table below names the **rule** for the two. A rule is a pure function of checkpoint and command: it returns the entries to
+   append, or it refuses.
+4. One commit appends them, replaces the checkpoint and consumes the command, if nobody else has committed since.
+
+So wherever a process dies, the next one finds the same checkpoint, and the same table says how to continue. What that means for a call
+that was running is in [failures.md](failures.md#what-a-crash-makes-of-a-running-call).
+
+For example, a tool returns. The command is `{command}`, the situation *tools*, and the rule `{rule}`: it returns an
+`operation_ended`, and once all calls of the step have ended, a `message` with the results and the next `operation_started`.
+
+Drawn from `perdure.core` by `python docs/draw.py`; a test fails when the two differ.
 """
 
-COMMANDS_HEAD = """A submission is durable when its call returns, has an id (`submission=`, or a new one), and is taken up once, for ever.
-What became of it carries that id: the entry that it caused, or `submission_refused`.
+EVENTS_HEAD = """# Events and commands
+
+What you get when you watch a session, and what you can send it. For user interfaces, and for programs that read journals or
+consume entries.
+
+Drawn by `python docs/draw.py`, as is [their JSON Schema](events.schema.json); a test compares them with the code, and
+another one checks real journals against the schema. Every field is in [the protocol](protocol.md).
+
+`handle.events(after=seq)` yields, in this order: `SessionOpened`; the open requests, live; every entry with a seq beyond
+`after` (by default those since the handle was opened). In between come deltas, only in the process that runs the session.
+
+- **Stored first.** An entry is durable before anybody gets it, and readers get what is stored. The entries of one commit
+  come together, in the order in which they were decided, or none of them does.
+- **No gap, no repetition.** `seq` counts 1, 2, 3 …, whatever the kind. A reader that comes back with its last `seq` continues there.
+- **Nobody waits for a reader.** A reader that is too slow for the process's buffer continues from the store: it misses deltas, but
+  no entry.
+- **Deltas aren't facts.** They carry operation, attempt and index; those of an attempt are replaced by the next attempt's, and by the
+  message at the end. Text of an attempt that failed or was interrupted is kept as `partial` in its `operation_ended`.
+- **The end.** A turn has exactly one of `turn_completed`, `turn_aborted`, `turn_failed`, `turn_limited` (`TurnEnded` is their
+  base). A stream ends when its handle is closed, or with the error that ended this process's work on the session.
+"""
+
+COMMANDS_HEAD = """A submission is durable when its call returns. It has an id (`submission=`, or a new one) and is carried out only once.
+Its outcome carries that id: the entry that it caused, or `submission_refused`.
 """
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -146,17 +172,15 @@ def protocol() -> str:
 
 
 def _head() -> Iterable[str]:
-    yield "# The protocol of a session"
-    yield ""
-    yield "Drawn from `perdure.core` by `python docs/draw.py`; a test fails when the two differ."
-    yield ""
+    ended = reports.AttemptEnded
+    yield PROTOCOL_HEAD.format(command=ended.__name__, rule=decider.TABLE[ended]["tools"].__name__)
 
 
 def _table() -> Iterable[str]:
     yield "## What may happen next"
     yield ""
-    yield "Situation × command → rule. `·` is *not now*: nothing is written, and the command stays where it is."
-    yield "`✗` can't happen: only a faulty driver gets there. The situation is derived from the checkpoint, never stored."
+    yield "Each row is a command, each column a situation, each cell a rule. `·` is *not now*: nothing is written, and the command waits."
+    yield "`✗` can't happen: only a faulty driver gets there."
     yield ""
     for situation in _situations():
         yield f"- **{situation}**: {PHASES[situation]}"
@@ -183,13 +207,13 @@ def _cell(rule: Any) -> str:
 
 def _rules() -> Iterable[str]:
     found = dict.fromkeys(rule for row in decider.TABLE.values() for rule in row.values())
-    yield "Rules that say more than their name:"
+    yield "Rules whose names don't say everything:"
     yield ""
     for rule in found:
         if rule.__module__ != decider.__name__ and rule.__doc__:
             yield f"- `{rule.__name__}`: {first_line(rule)}"
     yield ""
-    yield _row("number", "is", "means")
+    yield _row("number", "value", "meaning")
     yield _row("---", "---", "---")
     for name, value, meaning in (
         ("attempts.ATTEMPTS", attempts.ATTEMPTS, "tries of a model call whose provider fails"),
@@ -212,7 +236,7 @@ def _rules() -> Iterable[str]:
 def _kinds() -> Iterable[str]:
     yield "## What a journal can hold"
     yield ""
-    yield "Every entry has `seq`, `number` and `at` beside its body; a field that is as usual is left out of the body."
+    yield "Every entry has `seq`, `number` and `at` in addition to its body; fields with their default value are left out of the body."
     yield ""
     yield "Choices of words: " + "; ".join(f"`{name}` is {_words(choice)}" for name, choice in ALIASES.items()) + "."
     yield ""
@@ -226,21 +250,21 @@ def _words(choice: Any) -> str:
 
 
 def _records() -> Iterable[str]:
-    yield "## What stands inside entries"
+    yield "## Records inside entries"
     yield ""
     for record in RECORDS:
         yield from _fields(record.__name__, record)
 
 
 def _parts() -> Iterable[str]:
-    yield "## What messages are made of"
+    yield "## Parts of messages"
     yield ""
     for part in PARTS:
         yield from _fields(f"`{part.__struct_config__.tag}` · {part.__name__}", part)
 
 
 def _commands() -> Iterable[str]:
-    yield "## What the outside may ask"
+    yield "## Commands from outside"
     yield ""
     for command in COMMANDS:
         yield from _fields(f"`{command.kind}` · {command.__name__}", command, without={"submission", "at", "actor"})
@@ -254,7 +278,7 @@ def _fields(title: str, shape: type[msgspec.Struct], *, without: Iterable[str] =
     yield ""
     fields = [field for field in msgspec.structs.fields(shape) if field.name not in without]
     if fields:
-        yield _row("field", "type", "as usual")
+        yield _row("field", "type", "default")
         yield _row("---", "---", "---")
     for field in fields:
         yield _row(f"`{field.name}`", f"`{_type(shape, field.name)}`".replace("|", "\\|"), _default(field))
@@ -276,7 +300,7 @@ def _default(field: Any) -> str:
     value = field.default
     if isinstance(field.default_factory, type):
         value = field.default_factory()
-    return "all as usual" if isinstance(value, msgspec.Struct) else f"`{value!r}`"
+    return "all defaults" if isinstance(value, msgspec.Struct) else f"`{value!r}`"
 
 
 def _row(*cells: str) -> str:
@@ -339,7 +363,7 @@ def events() -> str:
 def _events_kinds() -> Iterable[str]:
     yield "## What is stored"
     yield ""
-    yield _row("kind", "class", "means", "asked for by")
+    yield _row("kind", "class", "meaning", "asked for by")
     yield _row("---", "---", "---", "---")
     for shape in all_entries():
         named = [name for name in ("submission", "interrupt", "by") if name in shape.__struct_fields__ and isinstance(name, str)]
@@ -356,10 +380,10 @@ def _events_live() -> Iterable[str]:
 
 
 def _events_commands() -> Iterable[str]:
-    yield "## What can be asked"
+    yield "## Commands"
     yield ""
     yield COMMANDS_HEAD
-    yield _row("kind", "class", "means")
+    yield _row("kind", "class", "meaning")
     yield _row("---", "---", "---")
     for shape in COMMANDS:
         yield _row(f"`{shape.kind}`", f"`{shape.__name__}`", first_line(shape).replace("|", "\\|"))

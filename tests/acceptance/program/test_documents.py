@@ -327,3 +327,23 @@ def test_links_lead_to_a_file_and_to_a_heading_in_it(document: str) -> None:
         if anchor:
             assert there.suffix == ".md", target
             assert anchor in anchors(there), target
+
+
+DRAWN = {"docs/protocol.md", "docs/events.md"}
+"""Their lines are the code's own sentences."""
+
+
+@pytest.mark.parametrize("document", sorted({*DOCUMENTS} - DRAWN))
+def test_lines_are_short_where_they_can_be(document: str) -> None:
+    """Tables, and lines that are one long link, can't be broken."""
+    for line in prose(ROOT / document).splitlines():
+        assert len(line) <= 140 or line.startswith("|") or " " not in line.strip(), line
+
+
+def test_every_decision_says_what_would_undo_it() -> None:
+    decisions = {*(ROOT / "docs" / "decisions").glob("*.md")} - {ROOT / "docs" / "decisions" / "README.md"}
+    index = (ROOT / "docs" / "decisions" / "README.md").read_text()
+    assert len(decisions) > 20
+    for decision in decisions:
+        assert re.search(r"\bUndo (it|the|a)\b", decision.read_text()), decision.name
+        assert f"[{decision.name}]({decision.name})" in index, decision.name
