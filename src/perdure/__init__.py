@@ -50,6 +50,7 @@ _FACE = {
     "runtime.content": "Input",
     "runtime.door": "Submission",
     "runtime.edits": "Written",
+    "runtime.erasing": "Erased",
     "runtime.feed": "ChildAsked Event HookFailed ResumeRequested SessionOpened",
     "runtime.foreign": "Foreigner",
     "runtime.infos": "Page SessionInfo",

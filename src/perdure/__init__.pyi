@@ -183,6 +183,7 @@ from .runtime.consumers import Projector as Projector
 from .runtime.content import Input as Input
 from .runtime.door import Submission as Submission
 from .runtime.edits import Written as Written
+from .runtime.erasing import Erased as Erased
 from .runtime.feed import ChildAsked as ChildAsked
 from .runtime.feed import Event as Event
 from .runtime.feed import HookFailed as HookFailed
@@ -294,6 +295,7 @@ __all__ = [
     "EffectUncertain",
     "Ending",
     "Entry",
+    "Erased",
     "Event",
     "Exported",
     "ExtensionCommand",

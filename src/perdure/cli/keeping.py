@@ -19,6 +19,7 @@ from ..runtime.infos import SessionInfo
 from ..runtime.portable import take_in, verified_file
 from ..runtime.runtime import open as open_runtime
 from .about import labels_of
+from .erasing import delete_owner
 from .exits import OK
 from .keyboard import sure
 from .opening import opened, store_file
@@ -67,8 +68,18 @@ async def _stand(arguments: argparse.Namespace, how: str, what: Callable[[Sessio
     return OK
 
 
-async def delete(arguments: argparse.Namespace) -> int:
-    """Destroy a session's content, once somebody said that it is meant."""
+def delete(arguments: argparse.Namespace) -> Awaitable[int]:
+    """Destroy a session's content, or an owner's, once somebody said that it is meant."""
+    if arguments.owner is not None:
+        return delete_owner(arguments)
+    if arguments.session is None:
+        raise UsageError("what is to be deleted?", hint="perdure delete SESSION, or --owner WHO for all of somebody's")
+    if arguments.pool or arguments.uniques or arguments.agents:
+        raise UsageError("--pool, --uniques and --agents are about all of an owner's", hint="they go with --owner")
+    return _delete(arguments)
+
+
+async def _delete(arguments: argparse.Namespace) -> int:
     screen = Screen(as_json=arguments.json)
     async with opened(arguments) as runtime:
         info = await runtime.sessions.info(arguments.session)

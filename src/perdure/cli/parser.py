@@ -173,8 +173,15 @@ def _keeping(command: Any) -> None:
         _actor(made, "who does it")
         if name in ("archive", "revive"):
             _once(made, "twice with one id is once")
-    delete = _about(command, "delete", "keeping:delete", "Destroy a session's content for good. Its id can't be used again.")
+    gone = "Destroy a session's content for good, or with --owner all of somebody's. Its id can't be used again."
+    delete = command("delete", "keeping:delete", gone, json=True)
+    delete.add_argument("session", nargs="?", metavar="SESSION", type=_named)
     delete.add_argument("--tree", action="store_true", help="and everything that was forked from it")
+    delete.add_argument("--owner", metavar="WHO", type=_named, help="all sessions of this owner instead, archived and running ones too")
+    delete.add_argument("--pool", action="store_true", help="--owner: and their pool")
+    delete.add_argument("--uniques", action="store_true", help="--owner: and let others do what only one call of theirs could do")
+    files = "--owner: and the copies of memories that these agents keep here: module, or module:agent"
+    delete.add_argument("--agents", nargs="+", action="extend", default=[], metavar="WHERE", help=files)
     delete.add_argument("--yes", action="store_true", help="don't ask")
     export = command("export", "keeping:export", "Write a session into one file of JSON lines.")
     export.add_argument("session", metavar="SESSION", type=_named)

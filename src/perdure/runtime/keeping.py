@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, BinaryIO, TypeAlias, get_args
 
 import msgspec
 
+from ..agent import Agent
+from ..agent.agent import check_agents
 from ..core import checkpoint as checkpoints
 from ..core.commands import Archive, Revive
 from ..core.draft import Draft
@@ -19,12 +21,13 @@ from ..core.messages import Text, title_of
 from ..core.records import Identity
 from ..core.transcript import check_replacement
 from ..store.base import Created
-from .about import REASON_LIMIT, check_text
+from .about import REASON_LIMIT, check_owner, check_text
 from .archive import put_away_or_back
 from .batch import seal_all
 from .deleting import delete, finish
 from .door import Submission, checked
 from .edits import kept, written
+from .erasing import Erased, erase
 from .foreign import Foreigner
 from .foreign import read as read_foreign
 from .halting import halt, repair
@@ -123,6 +126,24 @@ class Keeping(Sending):
                 await self.archive(session_id, reason="deleted", submission="deleted")
         for name in await delete(self._runtime.store, row, tree=tree):
             self._runtime.news.notice(name, sure=True)
+
+    async def delete_owner(self, owner: str, *, pool: bool = False, uniques: bool = False, agents: Iterable[Agent] = ()) -> Erased:
+        """Destroy the content of all sessions of an owner, for ever, as `delete` does: archived, halted and running ones, with their forks.
+
+        Each is a transaction of its own. What a crash leaves undone, the same call does: it goes on, and finishes what was cut short.
+        Whoever works on a session is fenced off; what is begun for the owner meanwhile goes too, as long as this goes on: have nothing
+        sent for them any more. What stays is said in `Erased`: tombstones; the owner's pool, unless ``pool``; and what only one call of
+        theirs may do, which stays taken, unless ``uniques`` lets others do it again. ``agents`` removes the copies of memories that those
+        agents keep in a workspace here (`SessionMemory`).
+
+        Raises `UsageError` for a blank owner, and for another than the one that these sessions are for.
+        """
+        owner = check_owner(owner)
+        if self._owner not in (None, owner):
+            raise UsageError(f"these are the sessions of {self._owner!r}, and not of {owner!r}", hint="runtime.sessions are everybody's")
+        return await erase(
+            self._runtime.store, owner, self.delete, pool=pool, uniques=uniques, agents=[*check_agents(agents)] if agents else ()
+        )
 
     async def export(self, session_id: str, target: Target, *, tree: bool = False) -> Exported:
         """Write a session, or with ``tree`` all sessions of its tree, into one file of JSON lines: a path, or a binary stream.

@@ -51,13 +51,27 @@ class MemoryFile:
                 _replace(directory, data)
         self.written = True
 
+    def remove(self) -> bool:
+        """Remove the file, and the session's directory if nothing else is in it. No link is followed. False: there was none."""
+        try:
+            with self._directory(make=False) as directory:
+                _clear(directory)
+                os.unlink(FILE, dir_fd=directory)
+                os.fsync(directory)
+                with contextlib.suppress(OSError):
+                    os.rmdir(f"../{self._steps[-1]}", dir_fd=directory)
+        except FileNotFoundError:
+            return False
+        return True
+
     @contextlib.contextmanager
-    def _directory(self) -> Iterator[int]:
+    def _directory(self, *, make: bool = True) -> Iterator[int]:
         opened = os.open(self.workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for step in self._steps:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(step, 0o700, dir_fd=opened)
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(step, 0o700, dir_fd=opened)
                 inner = os.open(step, _DIRECTORY, dir_fd=opened)
                 os.close(opened)
                 opened = inner
@@ -78,12 +92,16 @@ def _holds(directory: int, data: bytes) -> bool:
         return file.read() == data
 
 
-def _replace(directory: int, data: bytes) -> None:
+def _clear(directory: int) -> None:
     for name in os.listdir(directory):
         if re.fullmatch(_TEMPORARY, name):
             # Whoever wrote it died, or was taken the session away from: what it wrote is not wanted any more.
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=directory)
+
+
+def _replace(directory: int, data: bytes) -> None:
+    _clear(directory)
     temporary = f".session_memory-{secrets.token_hex(8)}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
     try:

@@ -621,6 +621,9 @@ class Store(Protocol):
         holds its digest.
         """
 
+    async def free(self, no: int) -> int:
+        """Let others take what the operations of a deleted session took; returns how much that was. One that isn't deleted keeps it."""
+
     async def vacuum(self) -> None:
         """Write the store anew without what was deleted, so that none of it is in any page or log, and give back its space.
 

@@ -599,6 +599,16 @@ class MemoryStore:
             self._content.blobs.pop(row.root, None)
         self._tell(no)
 
+    async def free(self, no: int) -> int:
+        self._time()
+        session = self._content.by_no.get(no)
+        if session is None or session.row.status != "deleted":
+            return 0
+        taken = [key for key, (owner, _) in self._content.uniques.items() if owner == no]
+        for key in taken:
+            del self._content.uniques[key]
+        return len(taken)
+
     def changes(self, listener: Callable[[int | None], None]) -> Callable[[], None]:
         self._check()
         token = object()

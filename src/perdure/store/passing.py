@@ -196,6 +196,9 @@ class PassingStore:
     async def delete(self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = ()) -> None:
         await self.inner.delete(no, keep=keep, receipts=receipts, erased=erased)
 
+    async def free(self, no: int) -> int:
+        return await self.inner.free(no)
+
     async def vacuum(self) -> None:
         await self.inner.vacuum()
 

@@ -37,6 +37,7 @@ WRITES = (
     "ack",
     "forget",
     "delete",
+    "free",
     "vacuum",
     *POOLS[2:],
 )

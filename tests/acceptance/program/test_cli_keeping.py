@@ -29,6 +29,32 @@ def test_a_session_is_archived_listed_revived_and_deleted(perdure: Program) -> N
     assert perdure("verify").endswith("nothing is wrong\n")
 
 
+def test_all_of_an_owner_is_deleted_once_that_is_meant_and_what_is_left_is_said(perdure: Program) -> None:
+    for session, owner in (("s", "acme"), ("t", "acme"), ("u", "other")):
+        perdure("run", SHOP, "hello there", "--session", session, "--owner", owner)
+    perdure("archive", "t")
+    perdure("fork", "s", "--session", "f", "--at", "2")
+    perdure("run", SHOP, "refund A-1", "--session", "w", "--owner", "acme", "--no-wait", code=6)
+    perdure("budget", "set", "acme", "tokens=1000")
+    perdure("delete", "--owner", "acme", code=2)
+    assert "--yes" in perdure.errors
+    for named in ("s  idle", "t  archived", "f  idle", "w  waiting"):
+        assert named in perdure.errors
+    perdure("delete", "--owner", "acmee", "--yes", "--pool", code=3)
+    for wrong in (["s", "--owner", "acme"], ["--owner", "acme", "--tree"], ["s", "--pool"], ["s", "--uniques"], []):
+        perdure("delete", *wrong, "--yes", code=2)
+    assert len(perdure.json("sessions", "--archived")) == 5
+    assert "4 sessions of acme deleted" in perdure("delete", "--owner", "acme", "--yes")
+    assert "perdure delete --owner acme --pool" in perdure.errors
+    assert "perdure vacuum" in perdure.errors
+    assert [info["session_id"] for info in perdure.json("sessions", "--archived")] == ["u"]
+    again = perdure.json("delete", "--owner", "acme", "--pool", "--uniques", "--agents", SHOP)
+    whole = {"owner": "acme", "sessions": [], "tombstones": 4, "pool": False, "uniques": 0, "files": [], "problems": {}, "deleted": True}
+    assert again == whole
+    assert perdure.json("budget") == []
+    assert perdure("verify").endswith("nothing is wrong\n")
+
+
 def test_a_session_is_halted_says_why_and_is_repaired(perdure: Program) -> None:
     perdure("run", SHOP, "hello there", "--session", "s")
     assert perdure.json("halt", "s", "--reason", "looks wrong", "--actor", "ann")["status"] == "halted"

@@ -365,6 +365,19 @@ class Commits:
             assert row is not None
             assert await store.commit(step(other, taken=(("l", "o"),))) == AlreadyTaken(row)
 
+    async def test_what_a_deleted_session_took_can_be_freed_and_what_a_living_one_took_cannot(self, place: Place) -> None:
+        async with opened(place) as store:
+            one, other = await create(store), await create(store, "t")
+            assert isinstance(await store.commit(step(one, taken=(("k", "o1"), ("l", "o2")))), Committed)
+            assert isinstance(await store.commit(step(other, taken=(("m", "o1"),))), Committed)
+            assert [await store.free(no) for no in (one, other, 77)] == [0, 0, 0]
+            assert len(await store.uniques(one)) == 2
+            await store.delete(one)
+            assert [await store.free(one), await store.free(one)] == [2, 0]
+            assert await store.uniques(one) == []
+            assert len(await store.uniques(other)) == 1
+            assert isinstance(await store.commit(step(other, 2, taken=(("l", "o2"),))), Committed)
+
     async def test_the_time_of_a_change_never_goes_back(self, place: Place) -> None:
         async with opened(place) as store:
             no = await create(store, at=9_000)

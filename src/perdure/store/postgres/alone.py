@@ -51,6 +51,7 @@ __all__ = [
     "delete",
     "end_runners",
     "forget",
+    "free",
     "heartbeat",
     "put_blob",
     "release",
@@ -281,6 +282,11 @@ def delete(line: Line, no: int, keep: int, receipts: Sequence[int], erased: Sequ
         return there
     finally:
         _leave(line)
+
+
+def free(line: Line, no: int) -> int:
+    ((freed,),) = line.run("free", no)
+    return int(freed)
 
 
 def vacuum(line: Line, timeout: float) -> None:

@@ -128,6 +128,15 @@ SELECT perdure.ack($1::bigint, $2::text, $3::bigint);
 -- A consumer goes.
 DELETE FROM perdure.cursors WHERE consumer = $1::text;
 
+-- name: free
+-- What a session took that was deleted can be taken by others.
+WITH freed AS (
+    DELETE FROM perdure.uniques WHERE no = $1::bigint
+        AND EXISTS (SELECT FROM perdure.sessions AS s WHERE s.no = $1::bigint AND s.status = 'deleted')
+    RETURNING 1
+)
+SELECT count(*) FROM freed;
+
 -- name: forgotten
 -- Whether nothing of a consumer is left.
 SELECT NOT EXISTS (SELECT FROM perdure.cursors WHERE consumer = $1::text);

@@ -398,6 +398,10 @@ class PostgresStore:
         if await self._alone.write(lambda line, _: alone.delete(line, no, keep, receipts, erased)):
             self._changed(no)
 
+    async def free(self, no: int) -> int:
+        self._writable()
+        return await self._alone.write(lambda line, _: alone.free(line, no))
+
     async def vacuum(self) -> None:
         """As promised, and for as long as `VACUUM_TIMEOUT` it takes one of the connections of claims, forks and transactional commits."""
         self._writable()

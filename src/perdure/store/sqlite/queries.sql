@@ -240,6 +240,10 @@ UPDATE uniques SET state = :state, seq = :seq WHERE no = :no AND operation = :op
 -- It did not happen, and may.
 DELETE FROM uniques WHERE no = :no AND operation = :operation;
 
+-- name: uniques_free
+-- What a session took that was deleted can be taken by others.
+DELETE FROM uniques WHERE no = :no AND EXISTS (SELECT 1 FROM sessions AS s WHERE s.no = :no AND s.status = 'deleted');
+
 -- name: bury_uniques
 -- Nobody learns any more what became of it.
 UPDATE uniques SET state = 'uncertain' WHERE no = :no AND state = 'pending';

@@ -54,6 +54,7 @@ from .writes import (
     CreateWrite,
     Delete,
     Forget,
+    Free,
     Heartbeat,
     PutBlob,
     ReleaseWrite,
@@ -296,6 +297,9 @@ class SQLiteStore:
 
     async def delete(self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = ()) -> None:
         await self._write(Delete(no, keep, receipts, erased))
+
+    async def free(self, no: int) -> int:
+        return int(await self._write(Free(no)))
 
     async def pool(self, owner: str) -> Pool | None:
         return await self._read(Reader.pool, owner)

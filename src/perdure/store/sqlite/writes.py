@@ -613,6 +613,17 @@ class Forget(Write):
             raise StoreBroken("the database kept a consumer that should go", hint="look for a trigger that ignores rows")
 
 
+class Free(Write):
+    repeatable = True
+
+    def __init__(self, no: int) -> None:
+        self.no = no
+
+    def apply(self, tx: Transaction) -> int:
+        tx.run("uniques_free", {"no": self.no})
+        return tx.connection.changes()
+
+
 class TakePlace(Write):
     repeatable = True
 
