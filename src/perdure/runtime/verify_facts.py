@@ -221,6 +221,8 @@ def inconsistencies(before: Checkpoint, entry: Entry, receipts: Receipts, sessio
             said = (entry.turn, entry.submission, entry.steps, entry.tool_calls, entry.usage, entry.ran)
             if said != (turn.id, turn.submission, turn.step, turn.tool_calls, turn.usage, turn.ran):
                 yield f"it says of the turn {turn.id} what is not so"
+            if turn.requests:
+                yield f"the turn ends while {', '.join(item.request for item in turn.requests)} waits for an answer"
             if isinstance(entry, TurnCompleted) and entry.output != turn.output:
                 yield f"the turn's answer is entry {turn.output}, not {entry.output}"
             if isinstance(entry, TurnCompleted) and (entry.call, entry.argument) != (turn.call, turn.argument):
@@ -270,6 +272,8 @@ def _started(before: Checkpoint, turn: Turn, entry: OperationStarted) -> Iterato
         yield f"nothing says what the operation {entry.operation} is"
     if entry.attempt != (operation.attempt if operation is not None else 0) + 1:
         yield f"attempt {entry.attempt} of {entry.operation} is not the next one"
+    if operation is not None and operation.status == "ended":
+        yield f"the operation {entry.operation} has ended"
     plan = entry.plan or (operation.plan if operation is not None else None)
     if plan is not None and (plan.kind == "step") != ("/" in entry.operation):
         yield "only what extensions do outside has an id with the name of it"
@@ -299,6 +303,8 @@ def _ended(turn: Turn, operation: Operation | None, entry: OperationEnded) -> It
         return
     if entry.attempt not in (0, operation.attempt):
         yield f"attempt {entry.attempt} of {entry.operation} was not running"
+    if entry.attempt and not entry.final and operation.status == "ready":
+        yield f"attempt {entry.attempt} of {entry.operation} has its receipt"
     if operation.plan.kind in MODEL_KINDS:
         if operation.plan.kind == "compaction" and entry.status == "succeeded" and not (notes_in(entry.parts) or is_redacted(entry)):
             yield "the writer of notes saved none"
@@ -347,6 +353,8 @@ def _remembered(before: Checkpoint, entry: ExtensionSet) -> Iterator[str]:
 
 
 def _opened(turn: Turn, operation: Operation | None, entry: RequestOpened) -> Iterator[str]:
+    if any(item.request == entry.request_id for item in turn.requests):
+        yield f"the request {entry.request_id} is open"
     if isinstance(entry, AnswerRequested) and not entry.call:
         expected = ids.request_id("answer", entry.operation, 1, str(entry.message))
         if (entry.operation, entry.message, entry.request_id) != (turn.next_id(), turn.output, expected) or turn.terms.finish != "ask":

@@ -470,6 +470,8 @@ class SessionCheck:
             self.found("inbox", entry.seq, f"the submission {name!r}, which the entry names, is missing")
         elif not isinstance(row, bool) and row.consumed_seq is None:
             self.found("inbox", entry.seq, f"the submission {name!r}, which the entry names, is still waiting")
+        elif isinstance(entry, entries.TurnStarted) and not isinstance(row, bool) and row.consumed_seq != entry.seq:
+            self.found("inbox", entry.seq, f"the submission {name!r}, which the turn began with, was taken up by entry {row.consumed_seq}")
 
     async def _inbox(self) -> None:
         self.pending, self.latest_arrival_at, self.submissions = [], 0, 0

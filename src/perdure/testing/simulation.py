@@ -407,7 +407,7 @@ async def _problems(store: Store, world: World, submissions: set[str], happened:
     seen: set[str] = set()
     for row in await store.sessions(SessionQuery(archived=True, limit=1000)):
         name = row.session_id
-        problems += [f"{name}: {problem}" for problem in await find_problems(store, name)]
+        problems += await find_problems(store, name)
         if (row.status, row.holder) != ("idle", None):
             problems.append(f"{name}: it is {row.status}, held by {row.holder}")
         waiting = await store.inbox(row.no)

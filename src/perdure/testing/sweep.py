@@ -28,7 +28,7 @@ from ..core.rules.endings import UNKNOWN_AFTER_RESTART
 from ..core.usage import Totals
 from ..runtime.messages import read_entries
 from ..store.base import SessionQuery, Store
-from .checks import find_pool_problems, find_problems, read_transcript
+from .checks import find_all_problems, read_transcript
 from .clock import VirtualClock
 from .stage import Loss, MemoryPlace, Place, Point, Script, SQLitePlace, Stage
 from .world import World
@@ -284,19 +284,19 @@ def _known(usage: Totals) -> tuple[int, ...]:
 
 
 async def _problems(store: Store, world: World, losses: list[Loss]) -> list[str]:
-    problems: list[str] = []
+    problems = await find_all_problems(store)
     for row in await store.sessions(SessionQuery(archived=True, limit=1000)):
-        found = await find_problems(store, row.session_id)
         entries = [open_entry(item) for item in await read_entries(store, row.no)]
-        found += world.unrecorded(row.session_id, entries)
-        found += world.invented(row.session_id, entries, _cut_off(row.session_id, losses))
+        found = [
+            *world.unrecorded(row.session_id, entries),
+            *world.invented(row.session_id, entries, _cut_off(row.session_id, losses)),
+        ]
         problems += [f"{row.session_id}: {problem}" for problem in found]
         if row.holder is not None:
             problems.append(f"{row.session_id}: it is still held by {row.holder}")
         waiting = await store.inbox(row.no)
         if waiting:
             problems.append(f"{row.session_id}: {[item.submission_id for item in waiting]} still wait")
-    problems += await find_pool_problems(store)
     for effect in world.effects:
         if effect.effect == "external" and world.times(effect.key) > 1:
             problems.append(f"{effect.tool}({effect.value}) was done {world.times(effect.key)} times under the key {effect.key}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from perdure import Agent, FunctionModel, Message, ModelRequest, RedactedPart, Reply, Text, ToolCall, ToolCallResponse, tool
-from perdure.runtime.verify import verify
 from perdure.testing.checks import find_all_problems
 from tests.integration.interactive.acting import Process
 
@@ -86,4 +85,3 @@ async def lines(process: Process, session: str = "s", **more: Any) -> list[str]:
 async def sound(process: Process) -> None:
     """Nothing is wrong with anything that is stored."""
     assert await find_all_problems(process.store) == []
-    assert [str(problem) async for problem in verify(process.store)] == []

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 import perdure
 from perdure import (
@@ -36,9 +36,14 @@ from perdure import (
     Usage,
     tool,
 )
+from perdure.core import checkpoint as checkpoints
+from perdure.core.entries import Entry
 from perdure.core.errors import SessionNotFound, UsageError
+from perdure.core.evolve import fold
+from perdure.core.journal import GENESIS, open_entry, seal
 from perdure.runtime.backup import backup
 from perdure.runtime.verify import Checked, Problem, head, verify
+from perdure.store.memory import MemoryStore
 from perdure.store.sqlite import SQLiteStore
 from perdure.store.sqlite.reads import Reader
 from perdure.testing.clock import START, VirtualClock
@@ -103,7 +108,7 @@ class Clerk(Middleware):
         await ctx.effect("count", lambda: ctx.step)
 
     def model_request(self, ctx: HookContext, request: ModelRequest) -> ModelRequest | None:
-        return None if ctx.step else msgspec.structs.replace(request, instructions="Be very kind.")
+        return None if ctx.step else replace(request, instructions="Be very kind.")
 
     def before_tool(self, ctx: HookContext, call: ApprovalCall) -> Rewrite | None:
         return Rewrite(arguments={"page": 2}) if call.name == "fetch" else None
@@ -286,6 +291,46 @@ async def test_a_clock_that_was_set_back_damages_nothing(tmp_path: Path, later: 
         assert [problem.what async for problem in verify(runtime.store)] == []
         await runtime.recover([agent])
         assert [problem.what async for problem in verify(runtime.store)] == []
+
+
+def behind(past: Sequence[Entry], kind: str, *more: Entry) -> list[Entry]:
+    """The journal up to the first entry of a kind, and what somebody wrote behind it."""
+    last = first(past, kind)
+    return [*past[: last.seq], *(replace(entry, number=last.number, at=last.at) for entry in more)]
+
+
+def first(past: Sequence[Entry], kind: str) -> Any:
+    return next(entry for entry in past if entry.kind == kind)
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "words"),
+    [
+        (lambda past: behind(past, "turn_completed", first(past, "turn_started")), "which the turn began with, was taken up by entry 3"),
+        (lambda past: behind(past, "operation_ended", replace(first(past, "operation_started"), attempt=2)), "has ended"),
+        (
+            lambda past: behind(past, "operation_started", *2 * [replace(first(past, "operation_ended"), status="failed", final=False)]),
+            "has its receipt",
+        ),
+        (lambda past: behind(past, "request_opened", first(past, "request_opened")), "is open"),
+        (lambda past: behind(past, "request_opened", first(past, "turn_completed")), "waits for an answer"),
+    ],
+)
+async def test_what_happened_twice_or_too_early_is_noticed_though_every_digest_is_right(
+    rewrite: Callable[[list[Entry]], list[Entry]], words: str
+) -> None:
+    store = MemoryStore()
+    async with perdure.open(store.peer()) as runtime:
+        await write_rich_session(runtime)
+        session = store._content.by_id["rich"]
+        forged = rewrite([open_entry(row) for row in session.journal])
+        session.journal, chain = [], GENESIS
+        for seq, entry in enumerate(forged, 1):
+            session.journal.append(seal(replace(entry, seq=seq), chain=chain, session_id="rich", salt=bytes(16)))
+            chain = session.journal[-1].chain
+        checkpoint = checkpoints.encode(fold([open_entry(row) for row in session.journal]))
+        session.row = replace(session.row, version=len(forged), checkpoint=checkpoint)
+        assert any(problem.seq >= len(forged) - 1 and words in problem.what for problem in await problems_in(runtime.store))
 
 
 async def test_content_that_nobody_refers_to_is_no_problem(store: SQLiteStore) -> None:

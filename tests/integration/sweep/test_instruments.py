@@ -141,23 +141,23 @@ async def test_two_commits_and_a_send_are_all_that_a_plain_question_takes() -> N
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda session: session.journal.pop(1), "the journal of version"),
+        (lambda session: session.journal.pop(1), "the entry is missing"),
         (
             lambda session: session.journal.__setitem__(2, msgspec.structs.replace(session.journal[2], body=b"{}")),
-            "is not what was written",
+            "is not what the digest says",
         ),
-        (lambda session: session.journal.__setitem__(2, msgspec.structs.replace(session.journal[2], at=5)), "the chain breaks"),
-        (lambda session: setattr(session, "row", msgspec.structs.replace(session.row, status="waiting")), "its status is waiting"),
-        (lambda session: setattr(session, "row", msgspec.structs.replace(session.row, wake_at=7)), "will be woken for it"),
+        (lambda session: session.journal.__setitem__(2, msgspec.structs.replace(session.journal[2], at=5)), "the hash chain breaks"),
+        (lambda session: setattr(session, "row", msgspec.structs.replace(session.row, status="waiting")), "the status is waiting"),
+        (lambda session: setattr(session, "row", msgspec.structs.replace(session.row, wake_at=7)), "which nothing explains"),
         (
             lambda session: setattr(
                 session, "row", msgspec.structs.replace(session.row, checkpoint=session.row.checkpoint.replace(b'"turns":1', b'"turns":2'))
             ),
-            "the journal adds up to",
+            "the journal adds up to another checkpoint",
         ),
         (
             lambda session: session.inbox.__setitem__("m1", msgspec.structs.replace(session.inbox["m1"], settled_seq=None)),
-            "is settled at None",
+            "is settled by entry None",
         ),
     ],
 )
