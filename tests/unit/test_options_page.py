@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -112,3 +113,10 @@ def test_a_table_has_the_options_types_and_defaults_of_the_code(name: str) -> No
 
 def test_streaming_takes_what_running_takes() -> None:
     assert signed(perdure.Runtime.stream) == signed(perdure.Runtime.run)
+
+
+def test_the_extras_are_those_of_the_package() -> None:
+    package = tomllib.loads((PAGE.parents[1] / "pyproject.toml").read_text())
+    section = PAGE.read_text().split("\n## Extras\n")[1]
+    named = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert sorted(named) == sorted(package["project"]["optional-dependencies"])
