@@ -27,11 +27,11 @@ class _File(apsw.VFSFile):
         self._counting = counting
         self._is_log = bool(flags[0] & apsw.SQLITE_OPEN_WAL)
 
-    def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802 - SQLite\'s name
+    def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802 - SQLite's name
         self._counting.add(Counts(log_bytes=len(data)) if self._is_log else Counts(file_bytes=len(data)))
         super().xWrite(data, offset)
 
-    def xSync(self, flags: int) -> None:  # noqa: N802 - SQLite\'s name
+    def xSync(self, flags: int) -> None:  # noqa: N802 - SQLite's name
         self._counting.add(Counts(log_syncs=1) if self._is_log else Counts(file_syncs=1))
         super().xSync(flags)
 
@@ -44,7 +44,7 @@ class Counting(apsw.VFS):
         self.name = name
         self.counts = Counts()
 
-    def xOpen(self, name: Any, flags: list[int]) -> _File:  # noqa: N802 - SQLite\'s name
+    def xOpen(self, name: Any, flags: list[int]) -> _File:  # noqa: N802 - SQLite's name
         return _File(self, name, flags)
 
     def add(self, counts: Counts) -> None:

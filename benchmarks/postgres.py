@@ -27,12 +27,11 @@ from perdure.store.postgres.database import Database
 from perdure.store.postgres.line import Line, connect
 
 from .floor import Cost
-from .report import Figure, Pairs
-from .workload import Effect, Workload
+from .report import Figure, Pairs, as_ms, per_second
+from .workload import PER_STEP, Effect, Workload
 
 __all__ = ["BareFloor", "fresh", "on_postgres", "postgres_server"]
 
-PER_STEP = 2
 SESSIONS = 32
 
 BARE = {
@@ -162,8 +161,8 @@ async def _steps(url: str, *, pairs: int, steps: int) -> list[Figure]:
                         walls.add(ours.wall / steps, bare.wall / steps)
                         cpus.add(ours.cpu / steps, bare.cpu / steps)
         floor.close()
-        figures.append(walls.figure(f"PostgreSQL: durable step, {effect} tool", show=_ms, limit=2.0))
-        figures.append(cpus.figure(f"PostgreSQL: durable step, {effect} tool: CPU", show=_ms))
+        figures.append(walls.figure(f"PostgreSQL: durable step, {effect} tool", show=as_ms, limit=2.0))
+        figures.append(cpus.figure(f"PostgreSQL: durable step, {effect} tool: CPU", show=as_ms))
     return figures
 
 
@@ -197,9 +196,9 @@ async def _scaling(url: str, *, pairs: int, steps: int) -> list[Figure]:
     named = f"PostgreSQL: {SESSIONS} sessions"
     return [
         scaling.figure(f"{named} over one, as bare commits scale", show=_times, limit=0.8, at_most=False),
-        rates.figure(f"{named}: commits/s over as many bare ones", show=_per_second, at_most=False),
+        rates.figure(f"{named}: commits/s over as many bare ones", show=per_second, at_most=False),
         alone_scaling.figure(f"{named} over one, the store alone", show=_times, limit=0.8, at_most=False),
-        alone_rates.figure(f"{named}: commits/s, the store alone", show=_per_second, at_most=False),
+        alone_rates.figure(f"{named}: commits/s, the store alone", show=per_second, at_most=False),
     ]
 
 
@@ -255,7 +254,7 @@ async def _growth(url: str, *, pairs: int, steps: int) -> list[Figure]:
                     figures.add(long.wall / steps, short.wall / steps)
             recorder.take()
     return [
-        figures.figure(f"PostgreSQL: step at {size:,} messages over 10", show=_ms, limit=1.1 if size == 5_000 else None)
+        figures.figure(f"PostgreSQL: step at {size:,} messages over 10", show=as_ms, limit=1.1 if size == 5_000 else None)
         for size, figures in compared.items()
     ]
 
@@ -265,13 +264,5 @@ def fresh(commits: Sequence[Commit], number: int) -> list[Commit]:
     return [msgspec.structs.replace(commit, no=commit.no + number * 1_000_000) for commit in commits]
 
 
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.3f} ms"
-
-
 def _times(gain: float) -> str:
     return f"{gain:.1f} ×"
-
-
-def _per_second(rate: float) -> str:
-    return f"{rate:.0f}/s"

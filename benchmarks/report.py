@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 import msgspec
 
-__all__ = ["Figure", "Pairs", "machine", "table"]
+__all__ = ["Figure", "Pairs", "as_ms", "machine", "per_second", "table"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,3 +130,11 @@ def table(figures: Iterable[Figure]) -> str:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines.insert(1, "  ".join("-" * width for width in widths))
     return "\n".join(lines)
+
+
+def as_ms(seconds: float) -> str:
+    return f"{seconds * 1000:.3f} ms"
+
+
+def per_second(rate: float) -> str:
+    return f"{rate:.0f}/s"

@@ -13,21 +13,10 @@ from perdure import Runtime
 
 from .counting import Counting
 from .floor import Cost, Floor
-from .report import Figure, Pairs
-from .workload import Effect, Recorder, Workload, opened
+from .report import Figure, Pairs, as_ms, per_second
+from .workload import PER_STEP, Effect, Recorder, Workload, opened
 
 __all__ = ["bytes_and_syncs", "concurrent", "cost_per_step", "growth", "history"]
-
-PER_STEP = 2
-"""Commits."""
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.3f} ms"
-
-
-def _per_second(rate: float) -> str:
-    return f"{rate:.0f}/s"
 
 
 class _Side:
@@ -82,10 +71,10 @@ async def cost_per_step(directory: Path, *, pairs: int, steps: int) -> list[Figu
                             cpus.add(ours.cpu / steps, floor.cpu / steps)
             kind = f"{effect} tool"
             if synchronous == "FULL":
-                figures.append(walls.figure(f"durable step, {kind}", show=_ms, limit=1.6))
-                figures.append(cpus.figure(f"durable step, {kind}: CPU", show=_ms))
+                figures.append(walls.figure(f"durable step, {kind}", show=as_ms, limit=1.6))
+                figures.append(cpus.figure(f"durable step, {kind}: CPU", show=as_ms))
             else:
-                figures.append(walls.figure(f"step without fsync, {kind}", show=_ms))
+                figures.append(walls.figure(f"step without fsync, {kind}", show=as_ms))
     return figures
 
 
@@ -167,9 +156,9 @@ async def growth(directory: Path, *, pairs: int, steps: int, sizes: tuple[int, .
                 compared.add(ours_long, ours_short)
             what = "step" if synchronous == "FULL" else "step without fsync"
             limit = 1.1 if size == sizes[-1] else None
-            figures.append(compared.figure(f"{what} at {size:,} messages over {sizes[0]}", show=_ms, limit=limit))
+            figures.append(compared.figure(f"{what} at {size:,} messages over {sizes[0]}", show=as_ms, limit=limit))
         if synchronous == "FULL":
-            figures.append(floors[sizes[-1]].figure(f"durable step at {sizes[-1]:,} messages", show=_ms))
+            figures.append(floors[sizes[-1]].figure(f"durable step at {sizes[-1]:,} messages", show=as_ms))
     return figures
 
 
@@ -188,7 +177,7 @@ async def concurrent(directory: Path, *, sessions: int, steps: int, pairs: int) 
     step_rates = [rate / PER_STEP for rate in rates.ours]
     return [
         rates.figure(
-            f"{named}: commits/s over the bare group commit", show=_per_second, limit=0.25 if sessions == 100 else None, at_most=False
+            f"{named}: commits/s over the bare group commit", show=per_second, limit=0.25 if sessions == 100 else None, at_most=False
         ),
         Figure(
             name=f"{named}: CPU per step",

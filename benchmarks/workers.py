@@ -23,7 +23,7 @@ from perdure.workers.procrastinate import ProcrastinateEngine
 from perdure.workers.worker import Worker
 
 from .postgres import BareFloor, Recorder, fresh, postgres_server
-from .report import Figure, Pairs
+from .report import Figure, Pairs, per_second
 from .workload import TEXT, Workload
 
 __all__ = ["two_workers"]
@@ -204,17 +204,13 @@ async def two_workers(directory: Path, *, pairs: int, sessions: int, steps: int)
             process.end()
     return [
         gains.figure("PostgreSQL: two workers over one, as two bare writers gain", show=_times, limit=0.8, at_most=False),
-        rates.figure("PostgreSQL: two workers: commits/s over two bare writers", show=_per_second, at_most=False),
+        rates.figure("PostgreSQL: two workers: commits/s over two bare writers", show=per_second, at_most=False),
         Figure(name="PostgreSQL: one worker", value=statistics.median(single), unit="commits/s", low=min(single), high=max(single)),
     ]
 
 
 def _times(gain: float) -> str:
     return f"{gain:.2f} ×"
-
-
-def _per_second(rate: float) -> str:
-    return f"{rate:.0f}/s"
 
 
 if __name__ == "__main__":

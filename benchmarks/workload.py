@@ -20,11 +20,14 @@ from perdure.store.sqlite.database import Database
 from .counting import Counting, Counts
 from .floor import Cost
 
-__all__ = ["Recorder", "Workload", "opened"]
+__all__ = ["PER_STEP", "Recorder", "Workload", "opened"]
 
 TEXT = ("the quick brown fox jumps over the lazy dog; " * 23)[:1000]
 
 Effect = Literal["pure", "external"]
+
+PER_STEP = 2
+"""The commits of a durable step."""
 
 
 class Recorder(SQLiteStore):

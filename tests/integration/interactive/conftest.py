@@ -1,4 +1,4 @@
-"""Where the tests of interactive sessions keep their sessions."""
+"""Where tests keep their sessions that look at one kind of store."""
 
 from __future__ import annotations
 
@@ -7,11 +7,6 @@ from pathlib import Path
 import pytest
 
 from .acting import Place
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return Place(request.param, tmp_path / "agents.db")
 
 
 @pytest.fixture

@@ -10,11 +10,6 @@ from ..interactive.acting import Place
 from .seed import Seed
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return Place(request.param, tmp_path / "agents.db")
-
-
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     path = tmp_path / "workspace"
