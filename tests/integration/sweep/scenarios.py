@@ -53,7 +53,6 @@ from perdure import (
     ToolPolicy,
     TurnEnding,
     Unknown,
-    Usage,
     ask_user,
     image,
     tool,
@@ -64,21 +63,9 @@ from perdure.testing.sweep import unknown_is_told
 
 from ..media.pictures import big_png
 from . import budget_scenarios, catalogue_scenarios, team_scenarios
+from .team_scenarios import USAGE, asks, call, says
 
-USAGE = Usage(input_tokens=100, output_tokens=7, cache_read_tokens=3)
 UNKNOWN = "execution interrupted; result unknown after restart"
-
-
-def call(name: str, **arguments: Any) -> ToolCall:
-    return ToolCall(name=name, arguments=arguments)
-
-
-def asks(*calls: ToolCall, text: str = "") -> Reply:
-    return Reply(text, tool_calls=calls, usage=USAGE)
-
-
-def says(text: str) -> Reply:
-    return Reply(text, usage=USAGE)
 
 
 async def one_question(life: Life) -> None:

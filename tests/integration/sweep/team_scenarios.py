@@ -17,8 +17,8 @@ def call(name: str, **arguments: Any) -> ToolCall:
     return ToolCall(name=name, arguments=arguments)
 
 
-def asks(*calls: ToolCall) -> Reply:
-    return Reply("", tool_calls=calls, usage=USAGE)
+def asks(*calls: ToolCall, text: str = "") -> Reply:
+    return Reply(text, tool_calls=calls, usage=USAGE)
 
 
 def says(text: str) -> Reply:
