@@ -87,7 +87,7 @@ class Interrupt(Command, frozen=True, kw_only=True):
 
 
 class Answer(Command, frozen=True, kw_only=True):
-    """Close a request. ``settle`` says what became of an uncertain call, ``retry`` that it did not happen and may run again."""
+    """Close a request. ``settle`` gives the outcome of an uncertain call, ``retry`` says that it did not happen and may run again."""
 
     kind = "answer"
     request_id: str
@@ -106,7 +106,7 @@ class SelectRoute(Command, frozen=True, kw_only=True):
 
 
 class Describe(Command, frozen=True, kw_only=True):
-    """Replace what the session says about itself; ``None`` leaves a part as it is, an empty value empties it."""
+    """Replace the session's title, labels, metadata or tool policy; ``None`` leaves a part as it is, an empty value clears it."""
 
     kind = "describe"
     title: str | None = None
@@ -123,20 +123,20 @@ class RevokeGrant(Command, frozen=True, kw_only=True):
 
 
 class Compact(Command, frozen=True, kw_only=True):
-    """Let notes stand for the conversation so far, once no turn runs."""
+    """Replace the conversation so far by notes in what models see, once no turn runs."""
 
     kind = "compact"
 
 
 class Resume(Command, frozen=True, kw_only=True):
-    """Go on with the turn that ended at a limit, once no turn runs. ``limits`` take the place of its agent's, where they say something."""
+    """Continue the turn that ended at a limit, once no turn runs. ``limits`` replace those of its agent that they name."""
 
     kind = "resume"
     limits: Limits | None = None
 
 
 class EditMessage(Command, frozen=True, kw_only=True):
-    """Give a message that still waits another content; it keeps its place and its boundary."""
+    """Change the content of a queued message; it keeps its place and its boundary."""
 
     kind = "edit"
     message: str
@@ -144,21 +144,21 @@ class EditMessage(Command, frozen=True, kw_only=True):
 
 
 class Withdraw(Command, frozen=True, kw_only=True):
-    """Take back a message that still waits."""
+    """Take back a queued message."""
 
     kind = "withdraw"
     message: str
 
 
 class AddNote(Command, frozen=True, kw_only=True):
-    """Tell the model something besides the conversation."""
+    """Tell the model something outside of the conversation."""
 
     kind = "note"
     text: str
 
 
 class ReportResult(Command, frozen=True, kw_only=True):
-    """What an attempt of a tool call came to, from whoever holds its callback token. ``media`` stand in the blob store already."""
+    """The outcome of an attempt of a tool call, from the holder of its callback token. ``media`` are in the blob store already."""
 
     kind = "result"
     operation: str
@@ -169,7 +169,7 @@ class ReportResult(Command, frozen=True, kw_only=True):
 
 
 class ReportOutcome(Command, frozen=True, kw_only=True):
-    """What the child ``session`` came to that an operation called for: its last answer, why it has none, and what it spent."""
+    """The outcome of the child ``session`` that an operation called: its last answer, or why it has none, and what it spent."""
 
     kind = "outcome"
     operation: str
@@ -216,7 +216,7 @@ class RestoreRevision(Command, frozen=True, kw_only=True):
 
 
 class RedactContent(Command, frozen=True, kw_only=True):
-    """Remove the content of messages (by position) and other entries (by seq) for good."""
+    """Remove the content of messages (by position) and other entries (by seq) permanently."""
 
     kind = "redact"
     positions: tuple[int, ...] = ()
@@ -225,7 +225,7 @@ class RedactContent(Command, frozen=True, kw_only=True):
 
 
 class Archive(Command, frozen=True, kw_only=True):
-    """Put the session away. What runs in it is taken from its holder: nobody learns any more here what becomes of it."""
+    """Archive the session. What runs in it is taken from its holder, and its outcome isn't known here."""
 
     kind = "archive"
     reason: str = ""
@@ -239,7 +239,7 @@ class Revive(Command, frozen=True, kw_only=True):
 
 
 class Halt(Command, frozen=True, kw_only=True):
-    """Stop the session where it stands. ``problem`` is the damage that was found in it."""
+    """Stop the session where it is. ``problem`` is the damage that was found in it."""
 
     kind = "halt"
     reason: str = ""
@@ -247,14 +247,14 @@ class Halt(Command, frozen=True, kw_only=True):
 
 
 class Repair(Command, frozen=True, kw_only=True):
-    """Let a halted session go on, now that nothing is wrong with it."""
+    """Let a halted session continue, now that nothing is wrong with it."""
 
     kind = "repair"
     reason: str = ""
 
 
 class RunCommand(Command, frozen=True, kw_only=True):
-    """Have an extension carry out one of the commands that it declares."""
+    """Run one of the commands that an extension declares."""
 
     kind = "command"
     extension: str

@@ -102,7 +102,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False, forbid_unknown_
 
 
 class SessionCreated(Entry, frozen=True, kw_only=True):
-    """A session exists, before anything happened in it. ``parent`` says whose child it is, if it is one."""
+    """A session was created; nothing has happened in it yet. ``parent`` names the session whose child it is, if it is one."""
 
     kind = "session_created"
     session_id: str
@@ -117,7 +117,7 @@ class SessionCreated(Entry, frozen=True, kw_only=True):
 
 
 class SessionChanged(Entry, frozen=True, kw_only=True):
-    """Somebody replaced what a session says about itself; ``None`` is what stays as it was."""
+    """A session's title, labels, metadata or tool policy was replaced; ``None`` is a part that didn't change."""
 
     kind = "session_changed"
     title: str | None = None
@@ -163,7 +163,7 @@ class TurnStarted(Entry, frozen=True, kw_only=True):
 
 
 class ToolCalled(TurnStarted, frozen=True, kw_only=True):
-    """Somebody (``author``) has a tool called outside of the conversation, and a turn without a model began; its id is ``s<seq>``.
+    """``author`` had a tool called outside of the conversation, and a turn without a model began; its id is ``s<seq>``.
 
     ``parts`` is the call. What it comes to stands in its receipt, as with a model's call, and the note behind that tells both.
     """
@@ -223,7 +223,7 @@ class OperationPlanned(Entry, frozen=True, kw_only=True):
 
 
 class OperationStarted(Entry, frozen=True, kw_only=True):
-    """An attempt is about to begin. ``plan`` says what it is where no entry planned it before, or edited arguments changed it."""
+    """An attempt is about to begin. ``plan`` is given if no entry planned it before, or if edited arguments changed it."""
 
     kind = "operation_started"
     operation: str
@@ -234,7 +234,7 @@ class OperationStarted(Entry, frozen=True, kw_only=True):
 
 
 class OperationEnded(Entry, frozen=True, kw_only=True):
-    """A receipt: what an attempt came to. ``final`` says that its operation ended with it; attempt 0 never started.
+    """A receipt: the outcome of an attempt. ``final``: its operation ended with it. Attempt 0 never started.
 
     ``parts`` is a model's answer, or the one response to a tool call. ``partial`` is text that was still being written.
     ``group`` is that of the route that answered; ``fallback`` is the route that the step goes on with instead. ``compact``: it goes on
@@ -305,7 +305,7 @@ class AnswerRequested(RequestOpened, tag="answer", frozen=True, kw_only=True):
 
 
 class RequestClosed(Entry, frozen=True, kw_only=True):
-    """A request was answered, ran out of time, or fell with its turn."""
+    """A request was answered, reached its deadline, or ended with its turn."""
 
     kind = "request_closed"
     request_id: str
@@ -351,7 +351,7 @@ class TurnCompleted(TurnEnded, frozen=True, kw_only=True):
 
 
 class TurnAborted(TurnEnded, frozen=True, kw_only=True):
-    """Somebody stopped it, or a restart did where the agent says so. ``interrupt`` is the submission that asked for it, ``actor`` whose.
+    """It was stopped, or a restart ended it as its agent says. ``interrupt`` is the submission that asked, ``actor`` who sent it.
 
     ``extension`` is the one that stopped it.
     """
@@ -372,7 +372,7 @@ class TurnFailed(TurnEnded, frozen=True, kw_only=True):
 
 
 class TurnLimited(TurnEnded, frozen=True, kw_only=True):
-    """It reached a limit: ``limit`` names it, ``reached`` says whose it was and how much of it was used."""
+    """It reached a limit: ``limit`` names it, ``reached`` has its scope and how much of it was used."""
 
     kind = "turn_limited"
     outcome = "limited"
@@ -381,7 +381,7 @@ class TurnLimited(TurnEnded, frozen=True, kw_only=True):
 
 
 class TurnEnding(Entry, frozen=True, kw_only=True):
-    """How a turn will end is decided, and the agent's own code is told before it does."""
+    """A turn's end is decided; the agent's own code is told before it is recorded."""
 
     kind = "turn_ending"
     turn: str
@@ -410,7 +410,7 @@ class AllowanceGranted(Entry, frozen=True, kw_only=True):
 
 
 class NoteAdded(Entry, frozen=True, kw_only=True):
-    """Something that the model is told besides the conversation. ``digest`` stands for a text that was redacted.
+    """Something that the model is told outside of the conversation. ``digest`` replaces a text that was redacted.
 
     ``extension`` said it, ``once`` for ever where it has such a key; ``continues``: the turn goes on with it instead of ending.
     With a ``receipt`` it tells what a call outside of the conversation came to; ``parts`` is what an extension put in that one's place.
@@ -430,7 +430,7 @@ class NoteAdded(Entry, frozen=True, kw_only=True):
 
 
 class NotesWithdrawn(Entry, frozen=True, kw_only=True):
-    """Notes that came with a message are told to nobody any more: its turn failed before the model said anything."""
+    """Notes that came with a message are withdrawn, because its turn failed before the model said anything."""
 
     kind = "notes_withdrawn"
     notes: tuple[int, ...]
@@ -474,7 +474,7 @@ class QueueChanged(Entry, frozen=True, kw_only=True):
 
 
 class RouteSelected(Entry, frozen=True, kw_only=True):
-    """Somebody chose the route of the next model calls. Whose output the context holds is another fact."""
+    """The route of the next model calls was chosen. Which model wrote the context is recorded separately."""
 
     kind = "route_selected"
     route: str
@@ -539,7 +539,7 @@ class Recovered(Entry, frozen=True, kw_only=True):
 
 
 class EffectSettled(Entry, frozen=True, kw_only=True):
-    """An effect whose outcome was uncertain is known now. ``receipt`` is the entry that said *uncertain*.
+    """The outcome of an uncertain effect is known now. ``receipt`` is the entry that said *uncertain*.
 
     ``archived`` is as in a receipt.
     """
@@ -557,7 +557,7 @@ class EffectSettled(Entry, frozen=True, kw_only=True):
 
 
 class ChildEnded(Entry, frozen=True, kw_only=True):
-    """A child that nobody waits for, or waits for any more, came to its end, and used ``spent``.
+    """A child that nobody waits for (any more) ended, and used ``spent``.
 
     ``parts`` is the response that was not asked for any more. What one in the background has to say is a message of its own instead.
     """
@@ -572,14 +572,14 @@ class ChildEnded(Entry, frozen=True, kw_only=True):
 
 
 class PassedOn(Entry, frozen=True, kw_only=True):
-    """What this session owed to others is in their inboxes, or can't come there any more."""
+    """What this session owed to others is in their inboxes, or can't be delivered any more."""
 
     kind = "passed_on"
     errands: tuple[Errand, ...]
 
 
 class Archived(Entry, frozen=True, kw_only=True):
-    """Somebody put the session away: nothing runs in it and nothing can be sent to it, and what it holds can still be read."""
+    """The session was archived: nothing runs in it and nothing can be sent to it, but it can still be read."""
 
     kind = "archived"
     reason: str = ""
@@ -588,7 +588,7 @@ class Archived(Entry, frozen=True, kw_only=True):
 
 
 class Revived(Entry, frozen=True, kw_only=True):
-    """Somebody took the session out of the archive."""
+    """The session was taken out of the archive."""
 
     kind = "revived"
     reason: str = ""
@@ -597,7 +597,7 @@ class Revived(Entry, frozen=True, kw_only=True):
 
 
 class Halted(Entry, frozen=True, kw_only=True):
-    """The session stands still until somebody has it checked again: nothing runs in it, and nothing changes it.
+    """The session is stopped until it is repaired: nothing runs in it, and nothing changes it.
 
     ``problem`` is the damage that was found, empty if there was none; without ``actor``, whoever took the session up found it.
     ``released``: it was checked, nothing is wrong with it any more, and it goes on where it was. A session whose checkpoint could not be
@@ -627,7 +627,7 @@ class Foreign(Entry, frozen=True, kw_only=True):
 
 
 class DefinitionChange(Entry, frozen=True, kw_only=True):
-    """A turn goes on under another, compatible definition of its agent, or, after a handoff, under that of another ``agent``."""
+    """A turn continues under another, compatible definition of its agent, or, after a handoff, under that of another ``agent``."""
 
     kind = "definition_changed"
     agent: str
@@ -671,7 +671,7 @@ class Laid(Entry, frozen=True, kw_only=True):
 
 
 class Rewritten(Laid, frozen=True, kw_only=True):
-    """The messages at positions ``[start, stop)`` gave way to others. ``expected`` is the transcript's revision before.
+    """The messages at positions ``[start, stop)`` were replaced. ``expected`` is the transcript's revision before.
 
     ``restored``: the others are all those of an earlier revision.
     """
@@ -704,7 +704,7 @@ class Forked(Laid, frozen=True, kw_only=True):
 
 
 class Redacted(Entry, frozen=True, kw_only=True):
-    """The content of earlier entries was removed for good.
+    """The content of earlier entries was removed permanently.
 
     ``positions`` and ``entries`` are what was asked for; ``rows`` are those and what belonged to them. ``title``, ``labels`` and
     ``metadata``: among them is what the session said of itself, so that it says nothing now. ``context``: among them are the
