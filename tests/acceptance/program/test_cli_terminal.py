@@ -276,3 +276,19 @@ def test_a_question_about_an_unknown_outcome_can_be_left_unknown(perdure: Progra
     shown, code = screen.end()
     assert "`perdure uncertain s` lists it" in shown
     assert code == 0
+
+
+def test_all_of_an_owner_is_named_before_somebody_types_whose_it_is(perdure: Program, terminal: type[Terminal]) -> None:
+    for session in ("s", "t"):
+        perdure("run", SHOP, "hello", "--session", session, "--owner", "acme")
+    perdure("archive", "t")
+    for typed, code, left in (("yes", 2, ["s"]), ("acme", 0, [])):
+        screen = terminal("delete", "--owner", "acme")
+        shown = screen.see("Type the owner:")
+        assert "s  idle  hello" in shown
+        assert "all 2 sessions of 'acme' (1 archived) for good?" in shown
+        screen.type(typed)
+        told, ended = screen.end()
+        assert ended == code
+        assert ("nothing was deleted" if code else "2 sessions of acme deleted") in told
+        assert [info["session_id"] for info in perdure.json("sessions")] == left
