@@ -95,7 +95,7 @@ def _running(command: Any) -> None:
     _once(run, "run again with the same id, it goes on or returns the stored result")
     run.add_argument("--owner", default="", metavar="WHO", help="whose it is: a new one belongs to them, another's is refused")
     run.add_argument("--attach", action="append", default=[], metavar="FILE", help="send an image, sound or file too; may be repeated")
-    bound = "a limit for this turn, besides the agent's: tokens=100000, cost=2.50 (dollars), seconds=60; may be repeated"
+    bound = "a limit for this turn, in addition to the agent's: tokens=100000, cost=2.50 (dollars), seconds=60; may be repeated"
     run.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE", help=bound)
     _no_wait(run)
 
@@ -111,7 +111,7 @@ def _running(command: Any) -> None:
         help="the workspace's shell: confined or not at all (required), left out where it can't be (auto), NOT confined (off)",
     )
 
-    resume = command("resume", "resume:resume", "Go on with a session, or with all that somebody must look at.", json=True)
+    resume = command("resume", "resume:resume", "Continue a session, or every session that is due.", json=True)
     resume.add_argument("session", nargs="?", metavar="SESSION", type=_named)
     needed = "the agents that sessions may need: module, or module:agent"
     _agents(resume, needed)
@@ -169,7 +169,7 @@ def _keeping(command: Any) -> None:
         ("repair", "Check a halted session; if nothing is wrong with it (any more), it goes on where it was."),
     ):
         made = _about(command, name, f"keeping:{name}", what)
-        made.add_argument("--reason", default="", metavar="TEXT", help="kept with it for ever")
+        made.add_argument("--reason", default="", metavar="TEXT", help="stored with it permanently")
         _actor(made, "who does it")
         if name in ("archive", "revive"):
             _once(made, "twice with one id is once")
@@ -187,7 +187,7 @@ def _keeping(command: Any) -> None:
     export.add_argument("session", metavar="SESSION", type=_named)
     export.add_argument("--tree", action="store_true", help="all sessions of its tree")
     export.add_argument("--output", "-o", metavar="FILE", help="the file; standard output without it")
-    taken = "Take in what export wrote, or a conversation that another system kept; verified, whole or not at all."
+    taken = "Import what export wrote, or a conversation from another system; verified, whole or not at all."
     imported = command("import", "keeping:import_", taken, json=True)
     imported.add_argument("file", metavar="FILE", help="- reads standard input")
     imported.add_argument("--session", metavar="ID", type=_named, help="under this id instead; its hash chain becomes another one")
@@ -200,7 +200,7 @@ def _keeping(command: Any) -> None:
 
 
 def _operating(command: Any) -> None:
-    worker = command("worker", "worker:worker", "Take up sessions of these agents, here and now, until SIGTERM.")
+    worker = command("worker", "worker:worker", "Run sessions of these agents in this process, until SIGTERM.")
     _agents(worker, "module, module:agent or module:registry", required=True)
     worker.add_argument("--concurrency", type=_natural, default=16, metavar="N", help="how many sessions at once (16)")
     worker.add_argument("--engine", choices=("local", "procrastinate"), help="what carries hints: procrastinate on PostgreSQL, else local")
@@ -235,7 +235,7 @@ def _storing(command: Any) -> None:
     backup.add_argument("file", metavar="FILE")
     restored = "Make the store (--db, which must not exist) from what backup wrote."
     command("restore-backup", "upkeep:restore", restored, json=True).add_argument("file", metavar="FILE")
-    vacuum = command("vacuum", "upkeep:vacuum", "Write the store anew, without the room that nothing takes any more.", json=True)
+    vacuum = command("vacuum", "upkeep:vacuum", "Rewrite the store without unused space; or destroy old sessions.", json=True)
     vacuum.add_argument(
         "--older-than", metavar="AGE", help="destroy archived sessions that nothing happened in for so long: 90d (s, m, h, d or w)"
     )
@@ -305,7 +305,7 @@ def _describing(command: Any) -> None:
 
 
 def _outside(command: Any) -> None:
-    called = "Have one of a session's tools called, outside of its conversation, and wait for what it comes to."
+    called = "Have one of a session's tools called, outside of its conversation, and wait for the outcome."
     call = command("call", "call:call", called, json=True)
     call.add_argument("agent", metavar="AGENT", help="the session's agent, which has the tool")
     call.add_argument("session", metavar="SESSION", type=_named)
@@ -315,7 +315,7 @@ def _outside(command: Any) -> None:
     _no_wait(call)
     _actor(call, "who calls")
 
-    told = "Hand in what a call came to that goes on elsewhere, by the token that its tool got (ctx.callback_token)."
+    told = "Report the outcome of a call that continued elsewhere, by the token that its tool got (ctx.callback_token)."
     report = command("report", "uncertain:report", told, json=True)
     report.add_argument("token", metavar="TOKEN", type=_named, help="- reads it from stdin, where nobody sees it among the processes")
     outcome = report.add_mutually_exclusive_group(required=True)
@@ -340,7 +340,7 @@ def _again(command: Any) -> None:
     request = _about(command, "request", "again:request", "Print the request that a model saw, and check it against its digests.")
     request.add_argument("step", metavar="STEP", help="t14.0 (turn and step), or an operation such as t14.0.2")
 
-    said = "Say the same to an agent, in memory; receipts answer its calls, and nothing runs."
+    said = "Play a session again to an agent, in memory; receipts answer its calls, and nothing runs."
     replay = _about(command, "replay", "again:replay_session", said)
     _agents(replay, where)
     replay.add_argument("--agent", metavar="NAME", help="which of them, the recorded one's name if left out; alone, a WHERE itself")
@@ -351,7 +351,7 @@ def _again(command: Any) -> None:
 
 def _transcripts(command: Any) -> None:
     def edits(made: Any) -> None:
-        made.add_argument("--reason", default="", metavar="TEXT", help="kept with it for ever")
+        made.add_argument("--reason", default="", metavar="TEXT", help="stored with it permanently")
         _actor(made, "who does it")
 
     fork = _about(command, "fork", "transcript:fork", "Begin another session with the first messages of one, which stays as it is.")
@@ -405,7 +405,7 @@ def _transcripts(command: Any) -> None:
 
 
 def _deciding(command: Any) -> None:
-    asked = "What people are asked in all sessions, with the commands that answer it."
+    asked = "Open requests of all sessions, with the commands that answer them."
     requests = command("requests", "requests:run", asked, json=True)
     requests.add_argument("--owner", metavar="WHO", help="only in this owner's sessions")
     requests.add_argument(
@@ -463,11 +463,11 @@ def _deciding(command: Any) -> None:
     send.add_argument("--attach", action="append", default=[], metavar="FILE", help="send an image, sound or file too; may be repeated")
     _once(send, "sending twice with one id is sending once")
 
-    edit = _about(command, "edit", "tell:edit", "Give a message that still waits another text; its place stays.")
+    edit = _about(command, "edit", "tell:edit", "Change the text of a queued message; its place stays.")
     _actor(edit, "who decides")
     edit.add_argument("message", metavar="SUBMISSION", type=_named, help="the message's submission id; `perdure why` lists what waits")
     edit.add_argument("text", metavar="TEXT", help="- reads it from stdin")
-    withdraw = _about(command, "withdraw", "tell:withdraw", "Take back a message that still waits.")
+    withdraw = _about(command, "withdraw", "tell:withdraw", "Take back a queued message.")
     _actor(withdraw, "who decides")
     withdraw.add_argument("message", metavar="SUBMISSION", type=_named, help="the message's submission id; `perdure why` lists what waits")
     _telling(command)
@@ -476,7 +476,7 @@ def _deciding(command: Any) -> None:
     _actor(revoke, "who decides")
     revoke.add_argument("grant", metavar="GRANT", type=_named, help="as `perdure grants` lists it")
 
-    uncertain = command("uncertain", "uncertain:run", "Effects whose outcome nobody knows; or say what became of one.", json=True)
+    uncertain = command("uncertain", "uncertain:run", "Effects with unknown outcome; or record the outcome of one.", json=True)
     uncertain.add_argument("session", nargs="?", metavar="SESSION", type=_named)
     uncertain.add_argument("--settle", metavar="OPERATION", help="the operation whose outcome is known now")
     uncertain.add_argument("--attempt", type=_positive, metavar="N", help="which attempt of it (the one that is uncertain)")
@@ -489,15 +489,15 @@ def _deciding(command: Any) -> None:
 
 
 def _telling(command: Any) -> None:
-    note = _about(command, "note", "tell:note", "Tell the model something besides the conversation.")
+    note = _about(command, "note", "tell:note", "Tell the model something outside of the conversation.")
     _actor(note, "who decides")
     note.add_argument("text", metavar="TEXT", help="- reads it from stdin")
     _once(note, "noting twice with one id is noting once")
-    shorter = "Have notes stand for the conversation so far, for models; what people see stays."
+    shorter = "Replace the conversation so far by notes in what models see; the transcript doesn't change."
     compact = _about(command, "compact", "control:compact", shorter)
     _actor(compact, "who decides")
     _once(compact, "compacting twice with one id is compacting once")
-    carried = "Have a middleware of the session's agent carry out one of its commands."
+    carried = "Run a command of one of the agent's middlewares, the next time the agent runs."
     ordered = _about(command, "command", "control:command", carried)
     _actor(ordered, "who decides")
     ordered.add_argument("extension", metavar="MIDDLEWARE", type=_named)

@@ -213,7 +213,7 @@ COMMANDS: dict[str, Slash] = {
     "steer": Slash("TEXT", "join the running turn before its next model call", _steer),
     "queue": Slash("TEXT", "begin a turn of its own behind this one (what Enter does)", _queue),
     "attach": Slash("[FILE]", "send a file with the next message; none without FILE", _attach),
-    "note": Slash("TEXT", "tell the model something besides the conversation", _note),
+    "note": Slash("TEXT", "tell the model something outside of the conversation", _note),
     "waiting": Slash("", "the messages that wait", _waiting),
     "edit": Slash("N TEXT", "say something else in a waiting message", _edit),
     "withdraw": Slash("[N]", "take a waiting message back, the last one without N", _withdraw),

@@ -40,7 +40,7 @@ async def _send(arguments: argparse.Namespace, content: Input) -> int:
 
 
 def note(arguments: argparse.Namespace) -> Awaitable[int]:
-    """Tell the model something besides the conversation."""
+    """Tell the model something outside of the conversation."""
     return _note(arguments, read_text(arguments.text))
 
 
