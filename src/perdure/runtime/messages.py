@@ -228,14 +228,24 @@ def _outlined(pieces: Iterable[Piece], rows: Iterable[Sealed]) -> _Outline:
             redacted[len(found)] = row
             found.append(Outlined("", ""))
         else:
-            found.append(decode(row.body))
+            try:
+                found.append(decode(row.body))
+            except (msgspec.MsgspecError, UnicodeError) as error:
+                raise _unreadable(row, error) from error
     return _Outline(found, redacted)
 
 
 def _outline(row: Sealed) -> Outlined:
     if row.body is None:
         raise StoreCorrupt(f"entry {row.seq} has no body", hint="run `perdure verify`")
-    return _outlines.decode(row.body)
+    try:
+        return _outlines.decode(row.body)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise _unreadable(row, error) from error
+
+
+def _unreadable(row: Sealed, error: Exception) -> StoreCorrupt:
+    return StoreCorrupt(f"entry {row.seq} can't be read: {error}", hint="run `perdure verify`")
 
 
 def _missing(number: int) -> StoreCorrupt:

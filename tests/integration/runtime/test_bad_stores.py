@@ -8,19 +8,26 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import apsw
+import msgspec
 import pytest
 
 import perdure
 from perdure import Agent, FunctionModel, ModelRequest, Reply, ToolCall, tool
 from perdure.core import checkpoint as checkpoints
+from perdure.core.journal import Sealed
 from perdure.runtime.verify import verify
+from perdure.store.memory import MemoryStore
+from perdure.store.passing import PassingStore
 from perdure.store.sqlite import SQLiteStore
 from perdure.testing.crash import kind_of
 from perdure.testing.faults import Call, FaultStore, When
+
+T = TypeVar("T")
 
 SOURCE = Path(next(iter(perdure.__path__))).parent
 
@@ -263,3 +270,25 @@ async def test_a_file_that_may_only_be_read_is_read_and_every_write_says_so(shel
     shelf.chmod(0o700)
     path.chmod(0o600)
     await again(path, shop)
+
+
+@pytest.mark.parametrize("kept", ["sqlite", "memory"])
+async def test_a_message_that_cannot_be_read_is_damage_in_every_store_and_changes_nothing(path: Path, kept: str) -> None:
+    class Damaged(PassingStore):
+        broken = False
+
+        async def scan(self, no: int, take: Callable[[Iterable[Sealed]], T], spans: Any, **named: Any) -> T:
+            def damaged(rows: Iterable[Sealed]) -> T:
+                return take([msgspec.structs.replace(row, body=b"{") for row in rows] if self.broken else rows)
+
+            return await self.inner.scan(no, damaged, spans, **named)
+
+    async with perdure.open(Damaged(SQLiteStore(path) if kept == "sqlite" else MemoryStore())) as runtime:
+        await ran(runtime, Shop())
+        revision = await runtime.sessions.revision("s")
+        runtime.store.broken = True  # type: ignore[attr-defined]
+        with pytest.raises(perdure.StoreCorrupt, match="can't be read"):
+            await runtime.sessions.rewrite("s", (0, 1), "other", expected=revision)
+        runtime.store.broken = False  # type: ignore[attr-defined]
+        assert await runtime.sessions.revision("s") == revision
+        await sound(runtime)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import msgspec
 
 from ...core.journal import Sealed
 from ..base import (
@@ -84,6 +86,19 @@ class Reading:
                 # Whoever keeps the error keeps what it was raised from.
                 held.append(await raises(LookupError, store.scan(no, give_up, [(0, 99)])))
                 assert [entry.seq for entry in await store.entries(no)] == list(range(1, version + 2))
+
+    async def test_what_goes_wrong_in_whoever_takes_entries_is_raised_as_it_is(self, place: Place) -> None:
+        def wrong(error: Exception) -> Callable[[Iterable[Sealed]], None]:
+            def take(rows: Iterable[Sealed]) -> None:
+                next(iter(rows))
+                raise error
+
+            return take
+
+        async with opened(place) as store:
+            no = await create(store)
+            for error in (TypeError("a bug"), AttributeError("a bug"), msgspec.DecodeError("what it read there"), UnicodeError("a bug")):
+                assert await raises(type(error), store.scan(no, wrong(error), [(0, 99)])) is error
 
     async def test_pages_of_the_list_hold_while_sessions_change(self, place: Place) -> None:
         async with opened(place) as store:

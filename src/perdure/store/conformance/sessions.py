@@ -191,6 +191,15 @@ class Sessions:
             assert found == [1, 1, 4, 4, 4, 5, 8, None]
             assert await store.seek(77, [1, 2]) == [None, None]
 
+    async def test_a_message_that_a_fork_took_over_is_found_where_it_did(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            entries = tuple(msgspec.structs.replace(fact(seq), number=number) for seq, number in enumerate([6, 6, 7], 2))
+            assert isinstance(await store.commit(step(no, entries=entries[:1], checkpoint=b"c")), Committed)
+            assert await store.seek(no, range(8)) == [1, 1, 2, 2, 2, 2, 2, None]
+            assert isinstance(await store.commit(step(no, 2, entries=entries[1:], checkpoint=b"c")), Committed)
+            assert await store.seek(no, range(8)) == [1, 1, 2, 2, 2, 2, 2, 4]
+
     async def test_a_redacted_entry_keeps_its_place_and_its_digest_and_nothing_else(self, place: Place) -> None:
         async with opened(place) as store:
             no = await create(store)

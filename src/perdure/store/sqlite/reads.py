@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import islice, starmap
 from typing import Any, TypeVar
 
@@ -49,9 +50,14 @@ class Reader:
         self._pool.shutdown()
 
     def _guarded(self, read: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+        with self._reading():
+            return read(*arguments)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
         self._database.check_place()
         try:
-            return read(*arguments)
+            yield
         except apsw.Error as error:
             raise translate(error, "reading") from error
         except (UnicodeError, msgspec.MsgspecError, AttributeError, TypeError) as error:
@@ -146,7 +152,17 @@ class Reader:
     ) -> list[Sealed]:
         return [Sealed(*row) for row in self._entries(no, after, before, kinds, limit, newest_first)]
 
-    def scan(
+    async def scan(
+        self,
+        take: Callable[[Iterable[Sealed]], T],
+        no: int,
+        spans: Sequence[tuple[int, int]],
+        kinds: list[str] | None,
+        limit: int | None,
+    ) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._scan, take, no, spans, kinds, limit)
+
+    def _scan(
         self,
         take: Callable[[Iterable[Sealed]], T],
         no: int,
@@ -156,13 +172,15 @@ class Reader:
     ) -> T:
         opened: list[Any] = []
 
-        def rows() -> Iterator[Any]:
-            for after, before in spans:
-                opened.append(self._entries(no, after, before, kinds, limit, False))
-                yield from opened[-1]
+        def rows() -> Iterator[Sealed]:
+            # Around the reading alone: what goes wrong in `take` is no damaged row.
+            with self._reading():
+                for after, before in spans:
+                    opened.append(self._entries(no, after, before, kinds, limit, False))
+                    yield from starmap(Sealed, opened[-1])
 
         try:
-            return take(starmap(Sealed, islice(rows(), limit)))
+            return take(islice(rows(), limit))
         finally:
             # Whoever has enough must not leave a read transaction behind.
             for cursor in opened:
@@ -185,8 +203,8 @@ class Reader:
         return [None if last is None or last[1] < number else self._seek(no, number, *last) for number in numbers]
 
     def _seek(self, no: int, number: int, last: int, count: int) -> int:
-        # Each message that follows is an entry, too.
-        low, high = 1, last - (count - number)
+        # Each message that follows is an entry, too, but for those that a fork's second entry takes over.
+        low, high = 1, min(last, max(2, last - (count - number)))
         while low < high:
             middle = (low + high) // 2
             found = self._one("entry_number", {"no": no, "seq": middle})

@@ -237,7 +237,9 @@ class SQLiteStore:
         limit: int | None = None,
     ) -> T:
         wanted = None if kinds is None else list(kinds)
-        return await self._read(Reader.scan, take, no, spans, wanted, limit)
+        self._opened()
+        assert self._reader is not None
+        return await self._reader.scan(take, no, spans, wanted, limit)
 
     async def seek(self, no: int, numbers: Sequence[int]) -> list[int | None]:
         return await self._read(Reader.seek, no, numbers)
