@@ -267,7 +267,10 @@ class Story:
             reason="" if outcome == "completed" else "it broke",
             submission=ids.outcome_id(identity),
         )
-        part = ToolCallResponse(id="c1", name="clerk", response="found", is_error=outcome != "completed")
+        # An outcome may come when its turn is over.
+        turn = self.checkpoint.turn
+        known = turn.operation(identity) if turn is not None else None
+        part = ToolCallResponse(id=known.plan.call if known else "c1", name="clerk", response="found", is_error=outcome != "completed")
         return Outcome(command=told, parts=(part,), at=self.now())
 
     def errands(self, **facts: Any) -> ErrandsDone:

@@ -494,6 +494,7 @@ def resolved(s: Story) -> list[tuple[MessageAdded, tuple[Part, ...]]]:
 
 @bounded
 @given(choices)
+@example([536870906, 14, 470, 1, 12672638, 14, 416798, 250193438, 26])  # an agent that is called in the second turn, and tells
 def test_every_call_has_exactly_one_response_in_call_order(numbers: list[int]) -> None:
     s = told(numbers).story
     transcript = resolved(s)
