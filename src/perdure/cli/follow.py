@@ -135,7 +135,7 @@ class Follower:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stop_asking()
-        self.progress.__exit__()
+        self.progress.close()
         # A second Ctrl-C still leaves at once, while the rest is let go.
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._leave_at_once)
         if isinstance(error, asyncio.CancelledError) and self._parked is not None:

@@ -136,10 +136,8 @@ class Progress:
         self._held = False
         self.speaker = ("user: ", "bold")
 
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Leave the terminal as it is to stay."""
         self.pause()
         self._end_text()
 

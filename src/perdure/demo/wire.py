@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 __all__ = ["Gone", "Handler", "ask", "serve"]
@@ -18,14 +18,13 @@ async def serve(handler: Handler) -> asyncio.Server:
     """A server on a free local port. The handler gets method, path, body, and a function that returns when the client has gone."""
 
     async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError):
+        with closing(writer), suppress(ConnectionError, asyncio.IncompleteReadError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             method, path, _ = head.split(" ", 2)
             status, answer = await handler(method, path, json.loads(await _body(head, reader) or b"null"), reader.read)
             body = json.dumps(answer).encode()
             writer.write(f"HTTP/1.1 {status} -\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
             await writer.drain()
-        writer.close()
 
     return await asyncio.start_server(serve_one, "127.0.0.1", 0)
 
