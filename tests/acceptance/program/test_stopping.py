@@ -260,13 +260,16 @@ sys.stdin = io.TextIOWrapper(io.BufferedReader(Told(os.pipe()[0])))
 
 TERMINAL = "import os; os.dup2(os.openpty()[1], 0)"
 
+HEARS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+"""A shell that starts the tests in the background has all that they start ignore Ctrl-C."""
+
 
 @pytest.mark.parametrize(
     "command",
     [["send", "s", "-"], ["fork", "s", "-"], ["rewrite", "s", "0", "1", "-"], ["import", "-"], ["import", "-", "--from", "openai"]],
 )
 def test_ctrl_c_ends_a_command_that_reads_what_never_ends(perdure: Program, command: list[str]) -> None:
-    reading = perdure.start_anew(*command, *(["--session", "new"] if command[0] == "import" else []), program=READS)
+    reading = perdure.start_anew(*command, *(["--session", "new"] if command[0] == "import" else []), program=f"{READS}\n{HEARS}")
     perdure.until((perdure.directory / "reading").exists)
     reading.send_signal(signal.SIGINT)
     perdure.end(reading, code=130)
@@ -274,7 +277,7 @@ def test_ctrl_c_ends_a_command_that_reads_what_never_ends(perdure: Program, comm
 
 def test_ctrl_c_at_a_question_destroys_nothing_and_ends_the_command(perdure: Program) -> None:
     perdure("run", SHOP, "hello", "--session", "s")
-    asking = perdure.start_anew("delete", "s", program=TERMINAL)
+    asking = perdure.start_anew("delete", "s", program=f"{TERMINAL}\n{HEARS}")
     assert asking.stderr is not None
     assert asking.stderr.read(11) == "Destroy 's'"
     asking.send_signal(signal.SIGINT)
