@@ -69,6 +69,9 @@ MODEL_SECONDS = 600.0
 RECONCILE_SECONDS = 60.0
 """How long a tool without a timeout of its own may take to tell what became of a call."""
 
+LETTING_GO_SECONDS = 10.0
+"""How long what was cancelled may take to end before nobody waits for it any more."""
+
 CLOSE_SECONDS = 5.0
 """How long a model may take to close its stream before nobody waits for it any more."""
 
@@ -137,13 +140,18 @@ class _TimeIsOver(Exception):
 
 
 class _Time:
-    """Cancels what runs inside when its time, or what is left of the turn's, is over (both in ms), and raises `_TimeIsOver` then."""
+    """Cancels what runs inside when its time, or what is left of the turn's, is over (both in ms), and raises `_TimeIsOver` then.
 
-    def __init__(self, clock: Clock, own: int, left: int | None) -> None:
+    ``give_up`` is called if it hasn't let go `LETTING_GO_SECONDS` after that; `let_go` says that it has.
+    """
+
+    def __init__(self, clock: Clock, own: int, left: int | None, give_up: Callable[[_TimeIsOver], None]) -> None:
         self._clock = clock
         self._limit = left is not None and left <= own
         self._ms = own if left is None else min(own, left)
         self._over = self._done = False
+        self._give_up = give_up
+        self._patience: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> None:
         task = asyncio.current_task()
@@ -155,6 +163,13 @@ class _Time:
         if not self._done:
             self._over = True
             self._task.cancel()
+            # Whether it lets go is a matter of this process, however the session's clock goes.
+            over, loop = _TimeIsOver(limit=self._limit), asyncio.get_running_loop()
+            self._patience = loop.call_later(LETTING_GO_SECONDS, self._give_up, over)
+
+    def let_go(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._done = True
@@ -189,6 +204,8 @@ class Performer:
         """Where the session stood at the last commit."""
         self.turn: Turn | None = None
         self.steps: Steps | None = None
+        self.give_up: Callable[[Operation, Outcome], None] = lambda operation, outcome: None
+        """Told what came of a call that doesn't end although its time is over."""
         self._session_id = session_id
         self._store_id = store_id
         self._secret = secret
@@ -209,7 +226,16 @@ class Performer:
         settings = request.settings
         seconds = MODEL_SECONDS if settings.timeout is None else min(settings.timeout, LONGEST_SECONDS)
         left = None if self.checkpoint is None else ms_left(self.checkpoint)
-        time = _Time(self._clock, round(seconds * 1000), left)
+
+        def cut_off(over: _TimeIsOver) -> Outcome:
+            if over.limit:
+                # What may still be called is found where the next attempt would begin.
+                failure = Failure(code="limited", message="it was cut off where the turn's time was over")
+                return msgspec.structs.replace(self._model_ended(operation, "cancelled", failure, heard), final=False), ()
+            failure = Failure(code="timeout", message=f"no answer within {seconds:g} s", retryable=True)
+            return self._model_ended(operation, "failed", failure, heard, fallback, settings), ()
+
+        time = _Time(self._clock, round(seconds * 1000), left, lambda over: self.give_up(operation, cut_off(over)))
         try:
             request = await self._with_media(request)
             sending = True
@@ -220,12 +246,7 @@ class Performer:
             parts, blobs = keep_parts(_checked(output), calls=calls, texts=texts)
             group = _plain(model.group, "the group of a model")
         except _TimeIsOver as over:
-            if over.limit:
-                # What may still be called is found where the next attempt would begin.
-                failure = Failure(code="limited", message="it was cut off where the turn's time was over")
-                return msgspec.structs.replace(self._model_ended(operation, "cancelled", failure, heard), final=False), ()
-            failure = Failure(code="timeout", message=f"no answer within {seconds:g} s", retryable=True)
-            return self._model_ended(operation, "failed", failure, heard, fallback, settings), ()
+            return cut_off(over)
         except asyncio.CancelledError:
             if asked_to_stop():
                 return self._model_ended(operation, "cancelled", Failure(code="interrupted"), heard), ()
@@ -254,6 +275,8 @@ class Performer:
         except BaseException as error:
             _log.exception("the model of %s raised what no model should", operation.id)
             return self._model_ended(operation, "failed", Failure(code="model_error", message=words(error)), heard), ()
+        finally:
+            time.let_go()
         return (
             AttemptEnded(
                 operation=operation.id,

@@ -27,14 +27,11 @@ from ..store.base import StoredBlob
 from ..tools.tool import WithMedia
 from .calls import Calls
 from .ledger import Ledger
-from .perform import Late, Outcome, Performed, Performer, asked_to_stop
+from .perform import LETTING_GO_SECONDS, Late, Outcome, Performed, Performer, asked_to_stop
 from .prepare import Asked
 from .transactions import Transaction
 
 __all__ = ["Work"]
-
-LETTING_GO_SECONDS = 10.0
-"""How long what was cancelled may take to end before nobody waits for it any more."""
 
 Archived: TypeAlias = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 Around: TypeAlias = Callable[[Operation], AbstractContextManager[None]]
@@ -92,6 +89,7 @@ class Work:
         self._prices = prices
         self._fence = 0
         self._doing: dict[tuple[str, int, str], _Doing] = {}
+        performer.give_up = self._give_up
 
     @property
     def running(self) -> bool:
@@ -137,6 +135,15 @@ class Work:
                 self.transactions.append(outcome)
             else:
                 self.reports.append(outcome)
+            self._wake()
+
+    def _give_up(self, operation: Operation, outcome: Outcome) -> None:
+        """Go on without what doesn't end although its time is over."""
+        doing = self._doing.pop((operation.id, operation.attempt, operation.status), None)
+        if doing is not None:
+            _log.warning("%s doesn't let go although its time is over, and is left behind", operation.id)
+            self._keep(doing.task)
+            self.reports.append(outcome)
             self._wake()
 
     async def _perform(self, item: Operation) -> Performed:

@@ -121,7 +121,7 @@ async def test_a_database_that_another_program_holds_is_told_and_waited_for_by_t
         others[0].execute("BEGIN IMMEDIATE")
 
     async with perdure.open(faulty(store, moment, hold)) as runtime:
-        with pytest.raises(perdure.StoreBroken, match="another program") as refused:
+        with pytest.raises(perdure.StoreBusy, match="another program") as refused:
             await ran(runtime, shop)
         assert refused.value.retryable
         others[0].execute("ROLLBACK")

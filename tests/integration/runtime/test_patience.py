@@ -252,6 +252,41 @@ async def test_a_limit_of_seconds_cuts_a_model_call_off_and_ends_the_turn_as_lim
         assert (await runtime.resume(more, "s", limits=Limits(seconds=100))).output == "done"
 
 
+async def test_a_model_that_does_not_let_go_is_left_behind_and_the_turn_goes_on(
+    clock: VirtualClock, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.runtime.perform.LETTING_GO_SECONDS", 0.01)
+    may_end = asyncio.Event()
+    asked = 0
+
+    async def clings(request: ModelRequest) -> str:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            return "at last"
+        while not may_end.is_set():
+            try:
+                await may_end.wait()
+            except asyncio.CancelledError:
+                continue
+        return "too late"
+
+    agent = Agent("a", model=FunctionModel(clings))
+    async with asyncio.timeout(20), perdure.open(store, clock=clock) as runtime:
+        assert (await runtime.run(agent, "go", session="s")).output == "at last"
+        asked = 0
+        assert (await runtime.run(agent, "go", session="t", limits=Limits(seconds=1))).status == "limited"
+        may_end.set()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert [(item.status, item.failure and item.failure.code) for item in await receipts(runtime)] == [
+            ("failed", "timeout"),
+            ("succeeded", None),
+        ]
+        await sound(runtime)
+        await sound(runtime, "t")
+
+
 async def test_a_model_that_ends_in_time_is_not_cut_off_and_others_who_cancel_it_are_heard(clock: VirtualClock, store: MemoryStore) -> None:
     async def slow(request: ModelRequest) -> str:
         await clock.sleep_until(clock.now() + 3_999)
