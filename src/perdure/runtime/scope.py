@@ -84,7 +84,9 @@ def _not_found_if_deleted(method: Callable[..., Awaitable[Any]], first: str) -> 
         try:
             return await method(self, *given, **named)
         except StoreCorrupt:
-            await self._head(given[0] if given else named[first])
+            session_id = given[0] if given else named[first]
+            if await self._runtime.store.buried(session_id):
+                await self._head(session_id)
             raise
 
     return asked
