@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from ..store.base import Loaded, Refusal
@@ -12,6 +12,9 @@ __all__ = ["Refused"]
 PAUSE, PAUSE_LIMIT = 0.2, 60.0
 """How long a session rests that was refused, twice as long each time, up to the limit (seconds): what was refused for good costs little,
 and what a moment's trouble kept from going on is soon tried again."""
+
+ALL_APART = 1.0
+"""How often at most all are looked at because some session, nobody said which, has changed (seconds)."""
 
 TOLD = 100
 """How many refusals others are told of; the rest follows as these are taken up elsewhere."""
@@ -40,7 +43,9 @@ class Refused:
         self._time = time
         self._known: dict[str, _Known] = {}
         self._numbers: dict[int, str] = {}
-        self._changed: set[str] = set()
+        self._changed: dict[str, None] = {}
+        self._unnamed = False
+        self._all_at = -ALL_APART
 
     def __len__(self) -> int:
         return len(self._known)
@@ -57,9 +62,10 @@ class Refused:
         refusal = before.refusal if before is not None and same else Refusal(session_id=session_id, since=at, reason=reason)
         no, stood = (0, None) if head is None else (head.row.no, (head.row.version, head.row.inbox_head if heard is None else heard))
         self._known[session_id] = _Known(refusal=refusal, no=no, stood=stood, pause=pause, until=self._time() + pause)
-        self._numbers[no] = session_id
-        if stood is not None and not self.stands(session_id, head):
-            self._changed.add(session_id)
+        if head is not None:
+            self._numbers[no] = session_id
+            if not self.stands(session_id, head):
+                self._changed[session_id] = None
         self.news = self.news or not same
         return not same
 
@@ -74,14 +80,19 @@ class Refused:
         if known is None:
             return False
         self._numbers.pop(known.no, None)
-        self._changed.discard(session_id)
+        self._changed.pop(session_id, None)
         self.news = True
         return True
 
-    def keep(self, session_ids: Iterable[str]) -> None:
-        """Only these are still to be taken up by anybody."""
-        for session_id in self._known.keys() - {*session_ids}:
-            self.forget(session_id)
+    def known(self) -> Mapping[str, object]:
+        """What is refused now, for `keep`."""
+        return dict(self._known)
+
+    def keep(self, session_ids: Iterable[str], *, among: Mapping[str, object]) -> None:
+        """Of those that were `known`, only these are still to be taken up by anybody. What was refused since stays."""
+        for session_id in among.keys() - {*session_ids}:
+            if self._known.get(session_id) is among[session_id]:
+                self.forget(session_id)
 
     def rests(self, session_id: str) -> bool:
         """Whether it is not to be looked at yet."""
@@ -94,14 +105,27 @@ class Refused:
         return known is not None and head is not None and known.stood == (head.row.version, head.row.inbox_head)
 
     def notice(self, no: int | None) -> None:
-        """The session of this number changed."""
-        if no is not None and (session_id := self._numbers.get(no)) is not None:
-            self._changed.add(session_id)
+        """The session of this number changed; None: any may have."""
+        if no is None:
+            self._unnamed = True
+        elif (session_id := self._numbers.get(no)) is not None:
+            self._changed[session_id] = None
 
-    def changed(self) -> set[str]:
-        """Those that changed since this was last asked: whether they stand elsewhere now is to be found out."""
-        found, self._changed = self._changed, set()
-        return found
+    def changed(self) -> list[str]:
+        """Those that changed and were not `seen` since: whether they stand elsewhere now is to be found out."""
+        if self._unnamed and self._time() - self._all_at >= ALL_APART:
+            self._unnamed, self._all_at = False, self._time()
+            self._changed.update(dict.fromkeys(self._numbers.values()))
+        return [*self._changed]
+
+    def seen(self, session_id: str) -> None:
+        """It is about to be looked at whether it stands elsewhere."""
+        self._changed.pop(session_id, None)
+
+    def missed(self, session_id: str) -> None:
+        """That look failed."""
+        if session_id in self._known:
+            self._changed[session_id] = None
 
     def told(self) -> tuple[Refusal, ...]:
         """What others are told, the latest first."""

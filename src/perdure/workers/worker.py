@@ -148,9 +148,11 @@ class Worker:
             now = await self._runtime.store.now()
             await self._look_at_refused()
             limit = self._window
+            known, working = self._refused.known(), self.working
             found = await self._runtime.store.runnable(limit=limit, agents=self._names)
             if len(found) < limit:
-                self._refused.keep({*found} | self._working)
+                # Who was worked on when that was read was in no list.
+                self._refused.keep({*found} | working | self._working, among=known)
             due = [name for name in found if name not in self._working and not self._refused.rests(name)]
             self._held_up &= {*due}
             await self._tell(due)
@@ -175,7 +177,13 @@ class Worker:
     async def _look_at_refused(self) -> None:
         """What was refused where it stood, and stands elsewhere now, may go on."""
         for session_id in self._refused.changed():
-            if not self._refused.stands(session_id, await self._runtime.store.load(session_id)):
+            self._refused.seen(session_id)
+            try:
+                head = await self._runtime.store.load(session_id)
+            except BaseException:
+                self._refused.missed(session_id)
+                raise
+            if not self._refused.stands(session_id, head):
                 self._refused.wake(session_id)
 
     async def _tell(self, due: list[str]) -> None:

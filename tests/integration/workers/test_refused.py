@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Agent, ApprovalRequested, FunctionModel, ModelRequest, Reply, ToolCall, tool
+from perdure import Agent, ApprovalRequested, FunctionModel, ModelRequest, Reply, StoreBroken, ToolCall, tool
 from perdure.cli import main
 from perdure.workers.engine import Engine
 from perdure.workers.local import LocalEngine
 from perdure.workers.procrastinate import ProcrastinateEngine
-from perdure.workers.refused import PAUSE, PAUSE_LIMIT, Refused
+from perdure.workers.refused import ALL_APART, PAUSE, PAUSE_LIMIT, Refused
 from perdure.workers.worker import AT_ONCE, Worker
 from tests.postgres import server
 
@@ -140,8 +140,85 @@ def test_the_pause_doubles_up_to_its_limit_and_begins_anew_with_another_reason()
     assert refused.add("s", None, "another", at=99)
     now += PAUSE
     assert not refused.rests("s")
-    refused.keep([])
+    refused.keep([], among=refused.known())
     assert refused.told() == ()
+
+
+def test_what_was_refused_while_the_list_was_read_is_not_forgotten_for_standing_in_no_list() -> None:
+    refused = Refused(lambda: 0.0)
+    for name in ("gone", "here", "again"):
+        refused.add(name, None, "why", at=1)
+    known = refused.known()
+    refused.add("again", None, "why", at=2)
+    refused.add("new", None, "why", at=2)
+    refused.keep(["here"], among=known)
+    assert sorted(item.session_id for item in refused.told()) == ["again", "here", "new"]
+
+
+def test_sessions_that_nobody_could_read_are_forgotten_one_by_one() -> None:
+    refused = Refused(lambda: 0.0)
+    refused.add("a", None, "why", at=1)
+    refused.add("b", None, "why", at=1)
+    assert refused.forget("a")
+    refused.notice(0)
+    assert refused.changed() == []
+
+
+async def test_a_change_of_nobody_knows_which_session_has_all_looked_at_but_not_at_every_one(tmp_path: Path) -> None:
+    now = 0.0
+    async with perdure.open(str(tmp_path / "a.db")) as runtime:
+        refused = Refused(lambda: now)
+        for name in ("a", "b"):
+            await runtime.sessions.send(name, "hello", submission="m", agent="shop")
+            refused.add(name, await runtime.store.load(name), "why", at=1)
+    assert refused.changed() == []
+    refused.notice(None)
+    assert refused.changed() == ["a", "b"]
+    refused.seen("a")
+    refused.seen("b")
+    refused.notice(None)
+    assert refused.changed() == [], "it was just looked at all"
+    now += ALL_APART
+    assert refused.changed() == ["a", "b"]
+
+
+async def test_a_worker_hears_what_another_process_wrote_to_a_session_that_it_refuses(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PAUSE", "PAUSE_LIMIT"):
+        monkeypatch.setattr(f"perdure.workers.refused.{name}", 3_600.0)
+    await begin(place, ["s"])
+    async with asyncio.timeout(60), working(place, NEW) as worker:
+        await eventually(lambda: len(worker._refused) == 1)
+        async with perdure.open(place) as other:
+            await other.sessions.send("s", "hello", submission="m2")
+            await other.sessions.interrupt("s")
+            while await other.sessions.result("s", "m2") is None:
+                await asyncio.sleep(0.02)
+
+
+async def test_a_store_that_fails_while_refused_sessions_are_looked_at_loses_none_of_them(tmp_path: Path) -> None:
+    place = str(tmp_path / "a.db")
+    async with perdure.open(place) as runtime:
+        worker = Worker(runtime, [NEW], LocalEngine())
+        worker._refused = Refused(lambda: 0.0)
+        for name in ("a", "b", "c"):
+            await runtime.sessions.send(name, "hello", submission="m", agent="shop")
+            worker._refused.add(name, await runtime.store.load(name), "why", at=1)
+            await runtime.sessions.send(name, "and this", submission="m2")
+        worker._refused.notice(None)
+        load, asked = runtime.store.load, 0
+
+        async def failing(*given: Any, **named: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            if asked == 2:
+                raise StoreBroken("away")
+            return await load(*given, **named)
+
+        runtime.store.load = failing  # type: ignore[method-assign]
+        with pytest.raises(StoreBroken):
+            await worker._look_at_refused()
+        await worker._look_at_refused()
+        assert not any(worker._refused.rests(name) for name in ("a", "b", "c"))
 
 
 async def test_what_is_sent_while_a_session_is_refused_has_it_tried_anew_and_what_the_attempt_wrote_does_not(tmp_path: Path) -> None:
@@ -152,12 +229,13 @@ async def test_what_is_sent_while_a_session_is_refused_has_it_tried_anew_and_wha
         refused = Refused(lambda: 0.0)
         refused.add("s", before, "why", at=1, heard=before.row.inbox_head)
         refused.notice(before.row.no)
-        assert refused.changed() == {"s"}
+        assert refused.changed() == ["s"]
+        refused.seen("s")
         assert refused.stands("s", before)
         assert refused.rests("s")
         await runtime.sessions.send("s", "and this", submission="m2")
         refused.add("s", await runtime.store.load("s"), "why", at=1, heard=before.row.inbox_head)
-        assert refused.changed() == {"s"}, "no notice comes of what was heard before"
+        assert refused.changed() == ["s"], "no notice comes of what was heard before"
         assert not refused.stands("s", await runtime.store.load("s"))
         refused.wake("s")
         assert not refused.rests("s")
