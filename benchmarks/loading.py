@@ -48,7 +48,7 @@ def _agent(answer: Function) -> Agent:
 
 
 async def _compacted(directory: Path, messages: int, left: int) -> Path:
-    """The history of so many messages behind notes, and ``left`` messages after them."""
+    """The history of so many messages that notes stand for, and ``left`` messages after them."""
     path = directory / f"compacted-{messages}-{left}.db"
 
     def answer(request: ModelRequest) -> Reply:
@@ -105,8 +105,8 @@ async def _loads(original: Path, directory: Path, messages: int, rounds: int) ->
 
 
 async def load(directory: Path, *, pairs: int, messages: int = 10_000, left: int = 200) -> list[Figure]:
-    """Once with all of the session's messages in the context, once with ``left`` of them behind notes."""
-    behind_notes = await _loads(await _compacted(directory, messages, left), directory, left + 1, pairs)
+    """Once with all of the session's messages in the context, once with notes for all but ``left`` of them."""
+    after_notes = await _loads(await _compacted(directory, messages, left), directory, left + 1, pairs)
     original = await history(directory, messages)
     path = directory / "loaded.db"
     times, lates = Pairs(), []
@@ -124,11 +124,11 @@ async def load(directory: Path, *, pairs: int, messages: int = 10_000, left: int
             lates.append(late * 1000)
     return [
         Figure(
-            name=f"first model call of {messages:,} messages, {left} behind notes",
-            value=statistics.median(behind_notes),
+            name=f"first model call of {messages:,} messages, all but {left} of them compacted",
+            value=statistics.median(after_notes),
             unit="ms",
-            low=min(behind_notes),
-            high=max(behind_notes),
+            low=min(after_notes),
+            high=max(after_notes),
             limit=25,
         ),
         times.figure(f"first model call of {messages:,} messages", show=lambda seconds: f"{seconds * 1000:.0f} ms", limit=1.5),

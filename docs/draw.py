@@ -1,4 +1,4 @@
-"""Draws `protocol.md`, `events.md`, `events.schema.json` and what type checkers read of the face: ``python docs/draw.py``."""
+"""Draws what is read off the code or off a run, pages, tables and what type checkers read of the face: ``python docs/draw.py``."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from perdure.runtime import feed
 PAGE = Path(__file__).with_name("protocol.md")
 EVENTS = Path(__file__).with_name("events.md")
 SCHEMA = Path(__file__).with_name("events.schema.json")
+BENCHMARKS = Path(__file__).with_name("benchmarks.md")
+FIGURES = Path(__file__).with_name("benchmarks.json")
 FACE = Path(perdure.__file__).with_name("__init__.pyi")
 
 LIVE: tuple[type[msgspec.Struct], ...] = (
@@ -389,6 +391,39 @@ def _events_commands() -> Iterable[str]:
         yield _row(f"`{shape.kind}`", f"`{shape.__name__}`", first_line(shape).replace("|", "\\|"))
 
 
+def benchmarks() -> str:
+    """The page of benchmarks with the run in `FIGURES`, which ``python -m benchmarks --json docs/benchmarks.json`` writes."""
+    run = json.loads(FIGURES.read_text(encoding="utf-8"))
+    page = BENCHMARKS.read_text(encoding="utf-8")
+    aims = [item for item in run["figures"] if item["target"] is not None]
+    drawn = {
+        "machine": [", ".join(f"{name.replace('_', ' ')} {value}" for name, value in run["machine"].items())],
+        "SQLite": _figures(item for item in aims if not item["name"].startswith("PostgreSQL")),
+        "PostgreSQL": _figures(item for item in aims if item["name"].startswith("PostgreSQL")),
+    }
+    for name, lines in drawn.items():
+        text = "\n".join([f"<!-- figures: {name} -->", *lines, "<!-- end -->"])
+        page = re.sub(rf"<!-- figures: {name} -->.*?<!-- end -->", lambda _, text=text: text, page, flags=re.DOTALL)  # type: ignore[misc]
+    return page
+
+
+def _figures(figures: Iterable[dict[str, Any]]) -> list[str]:
+    head = ("figure", "target", "measured", "lowest–highest", "ours", "floor", "")
+    return [_row(*head), _row(*("---" for _ in head)), *map(_figure, figures)]
+
+
+def _figure(item: dict[str, Any]) -> str:
+    shown = {True: "holds", False: "**missed**", None: ""}[item["ok"]]
+    measured = f"{_number(item['value'])} {item['unit']}".strip()
+    target = f"{'≤' if item['at_most'] else '≥'} {item['target']:,g}"
+    spread = "" if item["low"] is None else f"{_number(item['low'])}–{_number(item['high'])}"
+    return _row(item["name"].removeprefix("PostgreSQL: "), target, measured, spread, item["ours"], item["floor"], shown)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def face() -> str:
     """The public names with the modules where they stand, as type checkers read them."""
     lines = [f'"""{perdure.__doc__}"""', "", "# Drawn by `python docs/draw.py` from the table in __init__.py.", ""]
@@ -402,3 +437,4 @@ if __name__ == "__main__":
     PAGE.write_text(protocol(), encoding="utf-8")
     EVENTS.write_text(events(), encoding="utf-8")
     SCHEMA.write_text(schema_text(), encoding="utf-8")
+    BENCHMARKS.write_text(benchmarks(), encoding="utf-8")

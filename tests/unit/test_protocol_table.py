@@ -31,6 +31,7 @@ def test_the_page_is_what_the_code_draws(draw: ModuleType) -> None:
     assert draw.EVENTS.read_text(encoding="utf-8") == draw.events(), "redraw it: python docs/draw.py"
     assert draw.SCHEMA.read_text(encoding="utf-8") == draw.schema_text(), "redraw it: python docs/draw.py"
     assert draw.FACE.read_text(encoding="utf-8") == draw.face(), "redraw it: python docs/draw.py"
+    assert draw.BENCHMARKS.read_text(encoding="utf-8") == draw.benchmarks(), "redraw it: python docs/draw.py"
 
 
 def test_the_pages_about_events_name_every_entry_every_command_and_everything_live(draw: ModuleType) -> None:
