@@ -105,7 +105,9 @@ def test_the_times_in_its_sentences_are_those_of_the_rules() -> None:
     pauses = [attempts.retry_delay(attempt, None) for attempt in range(1, attempts.ATTEMPTS)]
     assert f"tries again for {sum(pauses) / 60_000:.1f} minutes" in PAGE
     assert sum(pauses[: attempts.FEW_ATTEMPTS - 1]) == 3_000
-    assert "after 5 attempts, within 3 seconds" in PAGE
+    assert "after 5 attempts, whose pauses take 3 seconds" in PAGE
+    pause = attempts.FALLBACK_HINT_MS // 1000
+    assert f"A provider that asks for a pause of\n  up to {pause} seconds gets it each time" in PAGE
     minutes = round(perform.MODEL_SECONDS / 60)
     assert f"found after {minutes} minutes, and its turn fails after {minutes * attempts.FEW_ATTEMPTS}" in PAGE
     assert (endings.RESTARTS, driver.STUCK_CLAIMS) == (3, 5)

@@ -54,8 +54,9 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     The rest is not for the provider. ``timeout`` (seconds) is how long one attempt may take, 600 if None; then it is cut off and tried
     again. ``attempts`` is how often a call is tried at most. If None, 15 times while its provider is away or wants fewer requests, which
-    takes 6.7 minutes; and 5 times, within 3 seconds, where another route may answer instead, or what it answers is no good.
-    ``longest_wait`` (seconds) is how long a pause may be that the provider asks for, 300 if None.
+    takes 6.7 minutes; and 5 times, over 3 seconds, where another route may answer instead, or what it answers is no good.
+    ``longest_wait`` (seconds) is how long a pause may be that the provider asks for, 300 if None. Where another route may answer, it is
+    asked instead of a pause of more than 5 seconds.
     """
 
     max_output_tokens: int | None = None

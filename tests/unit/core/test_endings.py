@@ -597,6 +597,27 @@ def test_a_longest_wait_bounds_the_hint_of_a_provider_and_nothing_else() -> None
 
 
 @pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"retry_after": 5_000, "fallback": "b"}, "waits"),
+        ({"retry_after": 5_001, "fallback": "b"}, "other"),
+        ({"retry_after": 300_000, "fallback": "b"}, "other"),
+        ({"retry_after": 300_000, "fallback": "b", "attempts": 9}, "other"),
+        ({"retry_after": 300_000, "fallback": "b", "longest_wait": 1_000}, "waits"),
+        ({"retry_after": 300_000}, "waits"),
+        ({"fallback": "b"}, "waits"),
+    ],
+)
+def test_a_long_pause_that_a_provider_asks_for_keeps_no_turn_from_its_other_route(facts: dict[str, Any], told: str) -> None:
+    s = story.model()
+
+    (ended,) = s.model_ends(status="failed", retryable=True, failure=Failure(code="rate_limited"), **facts)
+
+    assert isinstance(ended, OperationEnded)
+    assert (ended.fallback, bool(ended.retry_at)) == (("b", False) if told == "other" else ("", True))
+
+
+@pytest.mark.parametrize(
     ("attempt", "hint", "wait"),
     [
         (1, None, 200),

@@ -53,6 +53,9 @@ FIRST_DELAY_MS, LONGEST_DELAY_MS = 200, 60_000
 LONGEST_HINT_MS = 300_000
 """For longer than this a provider's hint isn't followed, if nobody says otherwise."""
 
+FALLBACK_HINT_MS = 5_000
+"""A provider that asks for a longer pause isn't waited for where another route may answer."""
+
 
 def retry_delay(attempt: int, hint: int | None, longest: int = LONGEST_HINT_MS) -> int:
     """Milliseconds before the attempt after ``attempt``; the provider's hint wins, up to ``longest``."""
@@ -149,7 +152,10 @@ def _retry_at(operation: Operation, command: AttemptEnded) -> int | None:
     if not command.retryable or operation.failures + 1 >= most:
         return None
     longest = LONGEST_HINT_MS if command.longest_wait is None else command.longest_wait
-    return command.at + retry_delay(operation.failures + 1, command.retry_after, longest)
+    delay = retry_delay(operation.failures + 1, command.retry_after, longest)
+    if command.fallback and command.retry_after is not None and delay > FALLBACK_HINT_MS:
+        return None
+    return command.at + delay
 
 
 def _end_tool_attempt(draft: Draft, operation: Operation, command: AttemptEnded) -> None:
