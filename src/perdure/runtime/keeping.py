@@ -165,8 +165,6 @@ class Keeping(Sending):
         """
         from .portable import import_file
 
-        if session_id is not None:
-            check_id(session_id, "a session id")
         if self._owner is not None:
             raise UsageError("a file says itself whose its sessions are", hint="import it without an owner")
         imported = await import_file(self._runtime.store, source, session_id)

@@ -145,6 +145,8 @@ def test_what_can_not_be_taken_in_makes_no_store(perdure: Program) -> None:
         ("cut.jsonl", 3),
         ("other.jsonl", 3),
         ("nowhere.jsonl", 2),
+        ("whole.jsonl", 2, "--session", "a\tb"),
+        ("whole.jsonl", 2, "--session", "x" * 1200),
         ("open.json", 2, "--from", "openai", "--session", "x"),
     ):
         perdure("import", file, *options, "--db", "new.db", code=code)

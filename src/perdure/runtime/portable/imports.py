@@ -23,6 +23,7 @@ from ...core.evolve import evolve
 from ...core.journal import GENESIS, Sealed, body_digest, link, open_entry, seal
 from ...store.base import Adopted, Adoption, Store
 from ..keeping import Imported, Target
+from ..names import check_id
 from ..verify import verify
 from .lines import (
     PIECE,
@@ -35,7 +36,7 @@ __all__ = ["import_file", "take_in", "verified_file"]
 async def import_file(store: Store, source: Target, session_id: str | None) -> Imported:
     """Take in a file: read through, verified in a store of its own, and taken over in one transaction, or not at all.
 
-    Raises `ImportRefused`, `FormatUnknown`, `NewerRules` and `SessionExists`.
+    Raises `ImportRefused`, `FormatUnknown`, `NewerRules`, `SessionExists`, and `UsageError` for an id that no session can have.
     """
     async with verified_file(source, session_id, store) as found:
         return await take_in(store, found)
@@ -47,6 +48,8 @@ async def verified_file(source: Target, session_id: str | None, store: Store | N
 
     With ``store`` what stands there already is refused before the long work. Raises as `import_file` does.
     """
+    if session_id is not None:
+        check_id(session_id, "a session id")
     async with _opened(source) as file:
         read = File(file)
         await asyncio.to_thread(read.scan)
