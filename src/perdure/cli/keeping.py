@@ -154,7 +154,7 @@ async def _import(arguments: argparse.Namespace, source: str | BinaryIO) -> int:
     screen = Screen(as_json=arguments.json)
     with usable(arguments.file):
         if _there(arguments):
-            async with opened(arguments) as runtime:
+            async with opened(arguments, create=True) as runtime:
                 told = await runtime.sessions.import_from(source, session_id=arguments.session)
         else:
             # What can't be taken in makes no store.
@@ -169,7 +169,7 @@ async def _import(arguments: argparse.Namespace, source: str | BinaryIO) -> int:
 
 
 def _there(arguments: argparse.Namespace) -> bool:
-    """Whether the store exists, as far as that can be seen from here."""
+    """Whether the store's file exists; a store without one can be there, and is asked."""
     path = store_file(arguments.db)
     return path is None or path.exists()
 
