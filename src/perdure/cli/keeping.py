@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
@@ -107,9 +108,18 @@ def usable(name: str | None) -> Iterator[None]:
 
 def export(arguments: argparse.Namespace) -> Awaitable[int]:
     """Write a session into a file."""
-    if arguments.output is not None and os.path.lexists(arguments.output):
+    if arguments.output is not None and _in_the_way(arguments.output):
         raise UsageError(f"{arguments.output!r} exists already", hint="nothing is overwritten; name a new file")
     return _export(arguments)
+
+
+def _in_the_way(name: str) -> bool:
+    """Whether something is there that a file would replace; a pipe or a device is written to."""
+    try:
+        mode = os.stat(name).st_mode
+    except OSError:
+        return os.path.lexists(name)
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 async def _export(arguments: argparse.Namespace) -> int:

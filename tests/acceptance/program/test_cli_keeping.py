@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from .conftest import Program
@@ -96,7 +97,17 @@ def test_a_session_is_carried_to_another_store(perdure: Program, tmp_path: Path)
     perdure("export", "s", "-o", str(file), code=2)
     assert "exists already (nothing is overwritten" in perdure.errors
     assert file.read_bytes() == before
+    (tmp_path / "link").symlink_to("nowhere")
+    for taken in (str(tmp_path), str(tmp_path / "link")):
+        perdure("export", "s", "-o", taken, code=2)
+        assert "exists already" in perdure.errors
     assert perdure("export", "s") == file.read_text()
+    assert perdure("export", "s", "-o", "/dev/stdout") == file.read_text()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    exporting = perdure.start("export", "s", "-o", str(pipe))
+    assert pipe.read_bytes() == file.read_bytes()
+    perdure.end(exporting)
     perdure("import", str(file), code=3)
     assert perdure.json("import", str(file), "--session", "copy")["sessions"] == ["copy"]
     elsewhere = str(tmp_path / "elsewhere.db")
