@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import hashlib
 import os
 import re
@@ -44,6 +45,9 @@ __all__ = ["export", "rows_of"]
 
 PAGE = 64
 
+READER_SECONDS = 0.05
+"""How often it is looked whether somebody reads a pipe."""
+
 DIGEST = re.compile(rb"[0-9a-f]{64}")
 
 
@@ -77,8 +81,7 @@ async def export(store: Store, heads: Callable[[], Awaitable[list[SessionRow]]],
 
     Raises `SessionBusy` while somebody works on one of them, and what reading them raises.
     """
-    # A pipe opens once somebody reads it.
-    if (device := await asyncio.to_thread(_device, target)) is not None:
+    if (device := await _device(target)) is not None:
         with device:
             return await export(store, heads, device)
     stream, place = (None, _place(target)) if isinstance(target, str | os.PathLike) else (target, "")
@@ -101,15 +104,29 @@ async def export(store: Store, heads: Callable[[], Awaitable[list[SessionRow]]],
     return exported
 
 
-def _device(target: Target) -> BinaryIO | None:
-    """What a path leads to that is no file, such as a pipe: it is written to, since no file may take its place."""
+async def _device(target: Target) -> BinaryIO | None:
+    """What a path leads to that is no file, such as a pipe: it is written to, since no file may take its place.
+
+    A pipe opens once somebody reads it. No thread waits for that, since nobody could cancel it.
+    """
     if not isinstance(target, str | os.PathLike):
         return None
     try:
         mode = os.stat(target).st_mode
     except OSError:
         return None
-    return None if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else open(target, "wb")
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return None
+    while True:
+        try:
+            handle = os.open(target, os.O_WRONLY | os.O_NONBLOCK)
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO or not stat.S_ISFIFO(mode):
+                raise
+        await asyncio.sleep(READER_SECONDS)
+    os.set_blocking(handle, True)
+    return os.fdopen(handle, "wb")
 
 
 def _place(target: str | os.PathLike[str]) -> str:
