@@ -16,7 +16,7 @@ from ..core.entries import (
     TurnEnded,
     TurnStarted,
 )
-from ..core.errors import MissingExtra, StoreError
+from ..core.errors import MissingExtra, RuntimeClosed, StoreError
 from ..core.records import MODEL_KINDS
 from ..core.usage import Usage
 from ..runtime.health import STORE_SECONDS
@@ -84,15 +84,17 @@ class Metrics(Observer):
     async def look(self, runtime: Runtime) -> None:
         """See how the sessions of a runtime's store are, and how its process is. One question to the store, whatever it holds.
 
-        If it doesn't answer, ``perdure_store_up`` says so, and what it would have said is not a number. Raises nothing that the store does.
+        If it doesn't answer, or the runtime is closed, ``perdure_store_up`` says so, and what it would have said is not a number. Raises
+        nothing that the store does.
         """
         lease = runtime.lease_ms
         self._held.set(runtime.holding)
         self._lease.set(math.nan if lease is None else lease / 1000)
-        store = runtime.store
         found = None
-        if isinstance(store, KeepsFigures):
-            with suppress(StoreError, TimeoutError):
+        # A worker closes its runtime before its probes.
+        with suppress(RuntimeClosed, StoreError, TimeoutError):
+            store = runtime.store
+            if isinstance(store, KeepsFigures):
                 async with asyncio.timeout(STORE_SECONDS):
                     found = await store.figures()
         self._up.set(found is not None)

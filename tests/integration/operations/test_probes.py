@@ -50,6 +50,18 @@ async def test_a_process_says_that_it_lives_that_it_is_ready_and_its_figures(tmp
         assert (await get(probes.address, "/"))[0] == 404
 
 
+async def test_figures_are_served_after_the_runtime_is_closed(tmp_path: Path) -> None:
+    metrics = Metrics()
+    async with perdure.open(str(tmp_path / "a.db"), observers=[metrics]) as runtime, Probes(runtime, metrics=metrics) as probes:
+        await runtime.run(AGENT, "hi", session="s", submission="m")
+        assert "perdure_store_up 1.0" in (await get(probes.address, "/metrics"))[1]
+        await runtime.close()
+        status, body = await get(probes.address, "/metrics")
+        assert status == 200
+        assert "perdure_store_up 0.0" in body
+        assert 'perdure_turns_total{agent="a",outcome="completed"} 1.0' in body
+
+
 async def test_without_metrics_none_are_served() -> None:
     async with perdure.open("memory://") as runtime, Probes(runtime) as probes:
         assert (await get(probes.address, "/metrics"))[0] == 404
