@@ -62,14 +62,15 @@ async def run(arguments: argparse.Namespace) -> int:
     return OK
 
 
-async def _children_of(runtime: Runtime, found: list[SessionInfo]) -> Counter[str]:
+async def _children_of(runtime: Runtime, found: list[SessionInfo]) -> dict[str, int]:
     """How many unfinished children the idle ones among these sessions have."""
-    counted: Counter[str] = Counter()
-    for session_id in [info.session_id for info in found if info.status == "idle"]:
-        head = await runtime.store.load(session_id)
-        rows = [] if head is None else await runtime.store.tree(head.row.root)
-        counted[session_id] = sum(row.parent == session_id and row.parent_kind == "child" and row.status in UNFINISHED for row in rows)
-    return +counted
+    idle = [info.session_id for info in found if info.status == "idle"]
+    heads = [await runtime.store.load(session_id) for session_id in idle]
+    counted: Counter[str | None] = Counter()
+    for root in dict.fromkeys(head.row.root for head in heads if head is not None):
+        rows = await runtime.store.tree(root)
+        counted.update(row.parent for row in rows if row.parent_kind == "child" and row.status in UNFINISHED)
+    return {session_id: counted[session_id] for session_id in idle if counted[session_id]}
 
 
 def _row(info: SessionInfo) -> tuple[str | tuple[str, str], ...]:
