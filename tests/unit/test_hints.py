@@ -96,6 +96,7 @@ def test_every_word_that_is_replaced_is_said_somewhere() -> None:
         ("postgres:///d?user=ann&%70assword=geheim", " --db 'postgres:///d?user=ann'"),
         ("postgresql://ann:geheim/geheim?geheim@h/d", " --db postgresql://ann@h/d"),
         ("postgresql://h/d", " --db postgresql://h/d"),
+        ("sqlite:////srv/a:b@c.db", " --db sqlite:////srv/a:b@c.db"),
     ],
 )
 def test_a_command_to_type_names_the_store_without_its_password(db: str, shown: str) -> None:

@@ -22,7 +22,7 @@ def command(db: str, *words: str) -> str:
 
 def _shown(db: str) -> str:
     scheme, separator, rest = db.partition("://")
-    if not separator:
+    if not separator or scheme == "sqlite":
         return db
     # Only user and password stand before an @: elsewhere in an address it is written %40.
     user, at, place = rest.rpartition("@")
