@@ -126,11 +126,20 @@ def _row(raw: bytes) -> tuple[Any, ...]:
         else:
             values.append(_reader(oid)(raw[at : at + size]))
             at += size
+    if at != len(raw):
+        raise _changed("a row is none")
     return tuple(values)
 
 
 def _reader(oid: int) -> Callable[[bytes], Any]:
-    return _READERS[oid] if oid < FIRST_OF_OURS else _row
+    reader = _READERS.get(oid) if oid < FIRST_OF_OURS else _row
+    if reader is None:
+        raise _changed(f"a value has an unknown kind: {oid}")
+    return reader
+
+
+def _changed(what: str) -> StoreCorrupt:
+    return StoreCorrupt(what, hint="somebody changed the schema")
 
 
 _READERS: dict[int, Callable[[bytes], Any]] = {
@@ -144,12 +153,9 @@ _READERS: dict[int, Callable[[bytes], Any]] = {
 
 
 def read(result: Any) -> list[tuple[Any, ...]]:
-    """The rows of a result."""
+    """The rows of a result. Raises `StoreCorrupt` for values of kinds that we have none of."""
     columns = range(result.nfields)
-    try:
-        readers = [_reader(result.ftype(column)) for column in columns]
-    except KeyError as error:
-        raise StoreCorrupt(f"a column has an unknown kind: {error}", hint="somebody changed the schema") from error
+    readers = [_reader(result.ftype(column)) for column in columns]
     get = result.get_value
     rows = []
     for row in range(result.ntuples):
