@@ -50,5 +50,5 @@ def check_patience(settings: ModelSettings, whose: str) -> None:
         if value is not None and not is_seconds(value):
             raise InvalidAgent(f"{whose} have {option}={value!r:.40}", hint="seconds, more than 0, or None")
     attempts = settings.attempts
-    if attempts is not None and (isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1):
+    if attempts is not None and not canonical.is_whole(attempts, 1):
         raise InvalidAgent(f"{whose} have attempts={attempts!r:.40}", hint="at least 1, or None")

@@ -14,10 +14,11 @@ from ..agent.agent import check_agent
 from ..core.checkpoint import check_rules
 from ..core.checkpoint import decode as decode_checkpoint
 from ..core.commands import SelectRoute
-from ..core.errors import CapacityExceeded, Fenced, MissingRoute, PerdureError, SessionBusy, StoreCorrupt, UnknownAgent, UnknownRoute
+from ..core.errors import CapacityExceeded, Fenced, MissingRoute, PerdureError, SessionBusy, StoreCorrupt, UnknownRoute
 from ..store.base import Catalogue, InboxMoved, Loaded, Store
 from .batch import TRIES, parked
 from .clock import first_of
+from .declared import belongs
 from .driver import Driver
 from .perform import LONGEST_SECONDS
 from .redefining import check_routes
@@ -150,11 +151,8 @@ class Engagements:
         """What is stored. Raises `UnknownAgent` where the session is another agent's, whose turns and calls are not for this one, and
         `NewerRules`."""
         head = await self._runtime.store.load(session_id)
-        if head is not None and not agent.takes(head.row.agent) and head.row.agent not in team:
-            raise UnknownAgent(
-                f"the session {session_id!r} belongs to the agent {head.row.agent!r}, not to {agent.name!r}",
-                hint="pass that agent, or name another session",
-            )
+        if head is not None and head.row.agent not in team:
+            belongs(session_id, head.row.agent, [agent])
         if head is not None:
             # What can't be read otherwise halts the session, and that is for whoever takes it up.
             with suppress(StoreCorrupt):

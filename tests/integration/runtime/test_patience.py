@@ -311,6 +311,7 @@ async def test_a_model_that_ends_in_time_is_not_cut_off_and_others_who_cancel_it
         ModelSettings(timeout=float("nan")),
         ModelSettings(attempts=0),
         ModelSettings(attempts=True),
+        ModelSettings(attempts=2**60),
         ModelSettings(longest_wait=-1),
         ModelSettings(timeout="5"),  # type: ignore[arg-type]
     ],
