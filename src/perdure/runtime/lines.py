@@ -13,6 +13,7 @@ import msgspec
 
 from ..core import canonical, entries
 from ..core.entries import Entry
+from ..core.errors import UsageError
 from ..store.durable import sync
 
 __all__ = ["JsonLines"]
@@ -34,6 +35,12 @@ class _Seq(msgspec.Struct, frozen=True):
     seq: int
 
 
+class _Written(msgspec.Struct, frozen=True):
+    seq: int
+    at: int
+    kind: str
+
+
 class _First(msgspec.Struct, frozen=True):
     session: str
 
@@ -43,7 +50,9 @@ class JsonLines:
 
     The file itself says how far it is, so that entries that come again are left out, a line that a crash cut off is written anew, and a
     file that was removed is made again: with the session's next news, or by ``consume(…, heal=True)`` at once. Only its last line is
-    looked at. What was redacted since stays in a file that was written before; remove that file, and it is made again.
+    looked at, and the lines of what comes again: where these tell something else, since the store was restored to an earlier moment and
+    went on from there, nothing is written, and `project` raises `UsageError`. What was redacted since stays in a file that was written
+    before; remove that file, and it is made again.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -79,6 +88,9 @@ class JsonLines:
         new = not path.exists()
         with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
             last, end = _last(file)
+            again = {entry.seq: entry for entry in given if entry.seq <= last}
+            if again:
+                _check(path, file, again)
             file.seek(end)
             file.truncate()
             if not end:
@@ -110,6 +122,22 @@ class JsonLines:
                     # Not ours, or cut off before anything was written; nothing is known of it.
                     continue
         return found
+
+
+def _check(path: Path, file: BinaryIO, again: dict[int, Entry]) -> None:
+    """Raises `UsageError` if what is written is another history than the one that these entries tell."""
+    file.seek(0)
+    for line in file:
+        try:
+            written = msgspec.json.decode(line, type=_Written)
+        except msgspec.MsgspecError:
+            continue
+        entry = again.get(written.seq)
+        if entry is not None and (entry.at, entry.kind) != (written.at, written.kind):
+            raise UsageError(
+                f"{str(path)!r} holds another entry {entry.seq} than the store, which was restored to an earlier moment and went on",
+                hint="move the file away, and what the store has is written anew",
+            )
 
 
 def _last(file: BinaryIO) -> tuple[int, int]:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+import perdure
 from perdure import Agent, Entry, FunctionModel, JsonLines, SessionHalted, SessionNotFound, StoreCorrupt, UsageError
+from perdure.testing import VirtualClock
 from perdure.testing.faults import Fault
 
 from ..interactive.acting import Place, eventually
@@ -194,6 +196,30 @@ async def test_every_session_is_a_file_of_lines_that_heals(place: Place, tmp_pat
         await process.sessions.delete("one")
         await process.consume("files", lines, follow=False)
         assert not path.exists()
+
+
+async def test_a_file_that_tells_another_history_than_a_restored_store_is_left_and_told(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    path, lines = tmp_path / "agents.db", JsonLines(tmp_path / "out")
+    agent = Agent("a", model=FunctionModel(lambda request: "ok"))
+    async with perdure.open(path, clock=clock) as runtime:
+        await runtime.run(agent, "one", session="s")
+    kept = path.read_bytes()
+    async with perdure.open(path, clock=clock) as runtime:
+        await runtime.run(agent, "two", session="s")
+        await runtime.consume("files", lines, follow=False)
+    before = lines.path("s").read_bytes()
+    path.write_bytes(kept)
+    clock.advance(1000)
+    async with perdure.open(path, clock=clock) as runtime:
+        await runtime.run(agent, "another two", session="s")
+        await runtime.run(agent, "three", session="s")
+        with pytest.raises(UsageError, match="holds another entry 8 than the store"):
+            await runtime.consume("files", lines, follow=False)
+        assert lines.path("s").read_bytes() == before
+        lines.path("s").unlink()
+        await runtime.consume("files", lines, follow=False)
+        assert await lines.position("s") == 19
 
 
 async def test_what_was_lost_of_a_quiet_session_is_delivered_again_where_that_is_asked_for(place: Place, tmp_path: Path) -> None:
