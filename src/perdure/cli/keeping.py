@@ -164,7 +164,7 @@ async def _import(arguments: argparse.Namespace, source: str | BinaryIO) -> int:
     screen = Screen(as_json=arguments.json)
     with usable(arguments.file):
         if _there(arguments):
-            async with opened(arguments, create=True) as runtime:
+            async with opened(arguments) as runtime:
                 told = await runtime.sessions.import_from(source, session_id=arguments.session)
         else:
             # What can't be taken in makes no store.
@@ -179,9 +179,9 @@ async def _import(arguments: argparse.Namespace, source: str | BinaryIO) -> int:
 
 
 def _there(arguments: argparse.Namespace) -> bool:
-    """Whether the store's file exists; a store without one can be there, and is asked."""
+    """Whether the store's file exists; whether a store without one does can't be seen from here."""
     path = store_file(arguments.db)
-    return path is None or path.exists()
+    return path is not None and path.exists()
 
 
 async def _import_messages(arguments: argparse.Namespace, given: list[Any]) -> int:

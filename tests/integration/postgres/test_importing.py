@@ -19,11 +19,17 @@ async def program(*arguments: str) -> tuple[int, str]:
     return process.returncode or 0, said.decode()
 
 
-async def test_what_was_exported_is_taken_into_an_empty_database(postgres: Server, tmp_path: Path) -> None:
+async def test_what_was_exported_is_taken_into_an_empty_database_and_what_is_refused_makes_no_tables_there(
+    postgres: Server, tmp_path: Path
+) -> None:
     async with perdure.open("memory://") as runtime:
         await runtime.run(Agent("a", model=FunctionModel(lambda request: "ok")), "hi", session="s")
         await runtime.sessions.export("s", tmp_path / "s.jsonl")
-    db = postgres.store(postgres.schema())
+    schema = postgres.schema()
+    db = postgres.store(schema)
+    (tmp_path / "damaged.jsonl").write_text((tmp_path / "s.jsonl").read_text().replace('"hi"', '"ho"'))
+    assert (await program("import", str(tmp_path / "damaged.jsonl"), "--db", db))[0] == 3
+    assert not postgres.has_tables(schema)
     assert await program("import", str(tmp_path / "s.jsonl"), "--db", db) == (0, "✓ imported: s\n")
     assert (await program("import", str(tmp_path / "s.jsonl"), "--db", db))[0] == 3
     async with perdure.open(db) as runtime:
