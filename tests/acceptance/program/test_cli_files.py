@@ -56,7 +56,11 @@ signal.signal(signal.SIGTERM, lambda *_: pathlib.Path("heard").touch())
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """
     following = perdure.start_anew("consume", "out", "--follow", program=around)
-    perdure.until((perdure.directory / "out" / "one.jsonl").exists)
+    file = perdure.directory / "out" / "one.jsonl"
+    perdure.until(file.exists)
+    # A second piece is written once the first is counted.
+    perdure("note", "one", "it rains")
+    perdure.until(lambda: "it rains" in file.read_text())
     following.send_signal(signal.SIGTERM)
     perdure.until((perdure.directory / "heard").exists)
     following.send_signal(signal.SIGINT)
