@@ -317,7 +317,7 @@ async def test_a_model_that_ends_in_time_is_not_cut_off_and_others_who_cancel_it
     ],
 )
 def test_patience_that_nobody_can_have_is_refused(settings: ModelSettings) -> None:
-    with pytest.raises(InvalidAgent, match=r"timeout|attempts|longest_wait"):
+    with pytest.raises(InvalidAgent, match=r"have (timeout|attempts|longest_wait)="):
         Agent("a", model=FunctionModel(never), settings=settings)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Agent, FunctionModel, ModelRequest, ProviderUnavailable, Reply, Router, Runtime, ToolCall, tool
+from perdure import Agent, FunctionModel, ModelRequest, ProviderUnavailable, RateLimited, Reply, Router, Runtime, ToolCall, tool
 from perdure.core.messages import Private
 from perdure.testing.clock import VirtualClock
 
@@ -225,6 +225,18 @@ async def test_a_provider_that_gives_up_is_followed_by_the_fallback_within_the_s
     ]
     checkpoint = await runtime.sessions.checkpoint("s")
     assert (checkpoint.route, checkpoint.owner) == ("a", "b")
+
+
+async def test_a_provider_that_asks_for_a_long_pause_is_not_waited_for_where_another_route_may_answer(runtime: Runtime) -> None:
+    def full(request: ModelRequest) -> Reply:
+        raise RateLimited("full", retry_after=300)
+
+    spare = Fake("b")
+    before = runtime.clock.now()
+    agent = Agent("x", model=Router({"a": FunctionModel(full), "b": spare}, fallback=["b"]), tools=[look])
+    result = await runtime.run(agent, "one", session="s")
+    assert (result.status, result.output, len(spare.asked)) == ("completed", "b says 3", 2)
+    assert runtime.clock.now() - before < 5_000
 
 
 async def test_a_router_that_can_not_work_is_refused() -> None:
