@@ -37,12 +37,12 @@ class Heartbeat:
         self._task: asyncio.Task[None] | None = None
         self._registering = asyncio.Lock()
 
-    async def register(self, agent: str) -> None:
-        """Make sure that the process has a lease, and that it names the agent. Raises a `StoreError`."""
+    async def register(self, *agents: str) -> None:
+        """Make sure that the process has a lease, and that it names these agents. Raises a `StoreError`."""
         async with self._registering:
-            if self._task is not None and agent in self._agents:
+            if self._task is not None and self._agents.issuperset(agents):
                 return
-            self._agents.add(agent)
+            self._agents.update(agents)
             await self._beat()
             if self._task is None:
                 self._task = asyncio.create_task(self._beat_on(), name="perdure heartbeat")

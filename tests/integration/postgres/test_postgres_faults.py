@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 
@@ -28,7 +30,7 @@ from perdure.core.errors import (
 )
 from perdure.runtime.stores import store_at
 from perdure.runtime.verify import verify
-from perdure.store.base import Committed, InboxMoved, Sent, SessionQuery
+from perdure.store.base import Committed, InboxMoved, Refusal, Sent, SessionQuery
 from perdure.store.conformance.kit import LEASE, catalogue, content, create, fact, facts, row_of, runner, step, submission
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.address import parse
@@ -768,3 +770,24 @@ async def test_a_vacuum_waits_for_those_who_may_still_see_what_was_deleted_and_l
         await vacuum
         ((after,),) = postgres.execute(size)
         assert after < before / 2
+
+
+async def test_a_lease_is_renewed_without_writing_anew_what_its_runner_says_again(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store:
+        refused = tuple(Refusal(session_id=f"s{index}", since=index, reason=secrets.token_urlsafe(300)) for index in range(100))
+        said = msgspec.structs.replace(runner(), refused=refused)
+        relation = f"(SELECT reltoastrelid::regclass FROM pg_class WHERE oid = '\"{schema}\".runners'::regclass)"
+        ((table,),) = postgres.execute(f"SELECT {relation}::text")
+
+        def written() -> set[int]:
+            return {chunk for (chunk,) in postgres.execute(f"SELECT DISTINCT chunk_id::bigint FROM {table}")}
+
+        await store.heartbeat(said, LEASE)
+        first = written()
+        assert first
+        await store.heartbeat(said, LEASE)
+        assert written() == first
+        await store.heartbeat(msgspec.structs.replace(said, refused=refused[1:]), LEASE)
+        assert written().isdisjoint(first)
+        assert [known.refused for known in await store.runners()] == [refused[1:]]

@@ -17,7 +17,7 @@ from perdure import Agent, FunctionModel, ModelRequest, Reply, ToolCall, tool
 from perdure.core.records import Amounts, Limits, Pool
 from perdure.runtime.verify import verify
 from perdure.store.base import AlreadyTaken, Commit, Committed
-from perdure.store.conformance.kit import catalogue, create, creation, step
+from perdure.store.conformance.kit import catalogue, content, create, creation, step
 from perdure.store.memory import MemoryStore
 from perdure.store.pools import Draw, PoolShort, Share
 from perdure.store.postgres import PostgresStore
@@ -248,3 +248,35 @@ async def test_whatever_is_drawn_put_in_and_given_back_a_database_answers_as_mem
             assert await memory.pool("acme") == await store.pool("acme")
             assert [await memory.share(no) for no in versions] == [await store.share(no) for no in versions]
     assert min(answers["Committed"], answers["PoolShort"]) > 10
+
+
+async def test_whoever_draws_does_not_wait_for_a_deletion_that_searches_its_tree(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store:
+        gone = content(b"gone")
+        no, other = await create(store, create=creation(root="s", blobs=(gone,))), await create(store, "other")
+        await store.change_pool("acme", Limits(tokens=100), fresh="p1", add=False)
+        assert isinstance(await store.commit(step(no, draws=(draw(10, 4),))), Committed)
+        with psycopg.connect(postgres.url) as holder:
+            holder.execute(f"SELECT FROM \"{schema}\".blobs WHERE digest = '{gone.digest}' FOR UPDATE".encode())
+            deleting = asyncio.create_task(store.delete(no, erased=(gone.digest,)))
+            waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%bury(%'"
+            while not postgres.execute(waiting):
+                await asyncio.sleep(0.001)
+            assert isinstance(await store.commit(step(other, draws=(draw(20),))), Committed)
+            assert not deleting.done()
+        await deleting
+        assert await drawn_of(store) == 4 + 20
+        assert await store.share(no) is None
+
+
+async def test_a_taken_key_whose_session_is_not_there_any_more_is_an_answer(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store:
+        no, other = await create(store, "s"), await create(store, "other")
+        assert isinstance(await store.commit(step(no, taken=(("k", "t1.0.0"),))), Committed)
+        postgres.execute(f'DELETE FROM "{schema}".sessions WHERE no = {no}')
+        async with asyncio.timeout(30):
+            answer = await store.commit(step(other, taken=(("k", "t1.0.1"),)))
+        assert isinstance(answer, AlreadyTaken)
+        assert (answer.row.no, answer.row.deleted) == (no, True)

@@ -16,7 +16,10 @@ import pytest
 from perdure.core.journal import Sealed
 from perdure.store.base import Commit, Committed, EffectRow
 from perdure.store.conformance import create, within
+from perdure.store.conformance.kit import LEASE, runner
 from perdure.store.sqlite import SQLiteStore
+from perdure.store.sqlite.reads import Reader
+from perdure.store.sqlite.sql import QUERIES
 
 KINDS = (("operation_ended", 1_027), ("message", 302), ("operation_started", 198))
 BYTES = os.urandom(8_192)
@@ -190,3 +193,19 @@ async def test_readers_do_not_wait_for_a_writer(store: SQLiteStore) -> None:
     leave.set()
     assert isinstance(await writing, Committed)
     assert len(await store.entries(no)) == 4
+
+
+async def test_who_looks_for_work_does_not_read_what_runners_say_of_themselves(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    run = Reader._rows
+
+    def seen(reader: Reader, name: str, values: Any = None) -> Any:
+        asked.append(name)
+        return run(reader, name, values)
+
+    monkeypatch.setattr(Reader, "_rows", seen)
+    await store.heartbeat(runner(), LEASE)
+    await store.runnable(limit=1)
+    await store.figures()
+    assert "runners_living" in asked
+    assert not [name for name in asked if "refused" in QUERIES[name]]

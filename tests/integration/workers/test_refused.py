@@ -14,6 +14,9 @@ import pytest
 import perdure
 from perdure import Agent, ApprovalRequested, FunctionModel, ModelRequest, Reply, StoreBroken, ToolCall, tool
 from perdure.cli import main
+from perdure.store.base import Runner
+from perdure.store.memory import MemoryStore
+from perdure.store.passing import PassingStore
 from perdure.workers.engine import Engine
 from perdure.workers.local import LocalEngine
 from perdure.workers.procrastinate import ProcrastinateEngine
@@ -303,3 +306,20 @@ async def test_sessions_that_dead_workers_left_and_nobody_here_can_take_are_not_
     caplog.set_level(logging.WARNING)
     async with asyncio.timeout(60), working(place, NEW):
         await done(place, "fresh")
+
+
+async def test_a_worker_of_many_agents_registers_with_one_lease_written_once() -> None:
+    class Counting(PassingStore):
+        beats: list[tuple[str, ...]]
+
+        async def heartbeat(self, runner: Runner, lease_ms: int) -> int:
+            self.beats.append(runner.agents)
+            return await self.inner.heartbeat(runner, lease_ms)
+
+    store = Counting(MemoryStore())
+    store.beats = []
+    agents = [Agent(f"a{number}", model=FunctionModel(answer)) for number in range(10)]
+    async with perdure.open(store) as runtime:
+        await runtime.register(agents)
+        await runtime.register(agents)
+        assert store.beats == [tuple(sorted(agent.name for agent in agents))]

@@ -196,7 +196,9 @@ class Writer:
             self._refused(job, Failed(answer.sqlstate, answer.message))
         elif answer.code == "busy":
             if time.monotonic() - job.began > self._database.patience:
-                job.error = StoreBroken("another transaction holds the session's row", hint="nothing was written; it is safe to try again")
+                job.error = StoreBroken(
+                    "another transaction holds the session's row, or its owner's pool", hint="nothing was written; it is safe to try again"
+                )
             else:
                 self._busy.append(job)
         else:

@@ -412,6 +412,10 @@ SELECT expires FROM runners WHERE id = :id;
 -- All runners.
 SELECT id, host, pid, started, expires, agents, refused FROM runners ORDER BY id;
 
+-- name: runners_living
+-- Whose lease runs; what they say of themselves may be long, and is not read.
+SELECT id FROM runners WHERE expires > :now ORDER BY id;
+
 -- name: runners_forget
 -- Runners that have been gone for long and hold nothing.
 DELETE FROM runners WHERE expires < :before AND NOT EXISTS (SELECT 1 FROM sessions WHERE holder = runners.id);

@@ -118,7 +118,8 @@ class Reader:
 
     def _living(self, now: int) -> str:
         # Only what it takes: a runner's row that can't be read in other respects must not keep anybody from working.
-        return rows.names([row[0] for row in self._rows("runners").fetchall() if row[4] > now and not self._database.lives.ended(row[0])])
+        found = self._rows("runners_living", {"now": now}).fetchall()
+        return rows.names([name for (name,) in found if not self._database.lives.ended(name)])
 
     def figures(self, now: int) -> Figures:
         values = {"now": now, "limit": COUNTED, "alive": self._living(now)}

@@ -311,8 +311,9 @@ BEGIN
                 fresh := fresh || t.key;
                 EXIT;
             END IF;
-            SELECT u.key, u.operation, u.state, u.seq, u.no, s.session_id, s.status = 'deleted' INTO taker
-            FROM perdure.uniques AS u JOIN perdure.sessions AS s USING (no) WHERE u.key = t.key;
+            -- A session whose row somebody removed counts as deleted: without it this would look for ever.
+            SELECT u.key, u.operation, u.state, u.seq, u.no, coalesce(s.session_id, ''), coalesce(s.status = 'deleted', true) INTO taker
+            FROM perdure.uniques AS u LEFT JOIN perdure.sessions AS s USING (no) WHERE u.key = t.key;
             -- Whoever had it may have let it go just now.
             EXIT WHEN FOUND;
         END LOOP;
@@ -783,7 +784,9 @@ DECLARE
     moment bigint := coalesce(given, perdure.now());
     ends bigint;
 BEGIN
-    UPDATE perdure.runners AS r SET host = its_host, pid = its_pid, agents = its_agents, refused = its_refused, expires = moment + lease
+    -- A text that is put in the place of an equal one is written anew; one that stays in its place is not.
+    UPDATE perdure.runners AS r SET host = its_host, pid = its_pid, agents = its_agents, expires = moment + lease,
+        refused = CASE WHEN r.refused = its_refused THEN r.refused ELSE its_refused END
     WHERE r.id = its_id RETURNING r.expires INTO ends;
     IF ends IS NULL THEN
         DELETE FROM perdure.runners AS r
@@ -936,7 +939,6 @@ BEGIN
     DELETE FROM perdure.effects AS e WHERE e.root = s.root AND e.no = its_no AND e.seq > keep AND e.seq <> ALL (receipts);
     DELETE FROM perdure.cursors AS k WHERE k.root = s.root AND k.no = its_no;
     UPDATE perdure.uniques AS u SET state = 'uncertain' WHERE u.no = its_no AND u.state = 'pending';
-    PERFORM perdure.from_pool(its_no, NULL, true, true);
     PERFORM perdure.erase(s.root, erased);
     DELETE FROM perdure.blobs AS b
     WHERE b.root = s.root AND NOT EXISTS (SELECT FROM perdure.sessions AS t WHERE t.root = s.root AND t.status <> 'deleted');
@@ -951,6 +953,8 @@ BEGIN
         OR EXISTS (SELECT FROM perdure.cursors AS k WHERE k.root = s.root AND k.no = its_no) THEN
         RAISE EXCEPTION 'the database kept rows of a deleted session' USING ERRCODE = 'PD002';
     END IF;
+    -- Last, since whatever came behind it would keep all of the owner's sessions from drawing.
+    PERFORM perdure.from_pool(its_no, NULL, true, true);
     RETURN true;
 END
 $$;
