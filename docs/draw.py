@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, get_args
@@ -397,7 +398,7 @@ def benchmarks() -> str:
     page = BENCHMARKS.read_text(encoding="utf-8")
     aims = [item for item in run["figures"] if item["target"] is not None]
     drawn = {
-        "machine": [", ".join(f"{name.replace('_', ' ')} {value}" for name, value in run["machine"].items())],
+        "machine": textwrap.wrap(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in run["machine"].items()), 138),
         "SQLite": _figures(item for item in aims if not item["name"].startswith("PostgreSQL")),
         "PostgreSQL": _figures(item for item in aims if item["name"].startswith("PostgreSQL")),
     }
