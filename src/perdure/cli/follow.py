@@ -25,7 +25,7 @@ from ..core.entries import (
     TurnEnded,
     TurnStarted,
 )
-from ..core.errors import PerdureError, SessionNotFound, StaleRequest, SubmissionRejected
+from ..core.errors import PerdureError, SessionNotFound, StaleRequest, StoreError, SubmissionRejected
 from ..core.ids import child_session
 from ..runtime.calls import misfit
 from ..runtime.feed import ChildAsked, Event, SessionOpened
@@ -246,6 +246,9 @@ class Follower:
             await asyncio.sleep(LOOKING)
             try:
                 await self.sleeps()
+            except StoreError:
+                # Nobody would hear of it here. What the store can't do for long, the events that are followed fail with.
+                continue
             except Parked as parked:
                 self._parked = parked
                 if self._main is not None:
