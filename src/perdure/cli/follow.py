@@ -304,6 +304,8 @@ class Follower:
                     self._told.add(request.request_id)
                     self.progress.pause()
                     how_to_answer(self.screen, self.session_id, request, self.db)
+                    if self.wait:
+                        self.screen.advice(("waiting for that, from anywhere; with --no-wait it would be left at this", "dim"))
         if not self.wait and (await self.runtime.sessions.info(self.session_id)).status == "waiting":
             raise Parked
 

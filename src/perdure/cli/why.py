@@ -30,7 +30,7 @@ from .hints import SOME_AGENT, command, resume_command
 from .opening import opened
 from .screen import Screen
 from .sessions import STYLES
-from .text import moment, short, since
+from .text import counted, moment, short, since
 
 __all__ = ["run", "say_why"]
 
@@ -76,6 +76,7 @@ async def say_why(runtime: Runtime, screen: Screen, session_id: str, db: str, ag
         "wake_at": head.row.wake_at,
         "claims": head.row.claims,
         "limited": checkpoint.limited.turn if checkpoint.limited is not None else None,
+        "uncertain": len(await runtime.store.effects(head.row.no, state="uncertain")),
         "refused": await _refused(runtime, session_id),
         "unfit": await _unfit(runtime, session_id, agents) if agents else None,
     }
@@ -228,6 +229,9 @@ def _next(facts: dict[str, Any], head: Loaded, db: str) -> list[str]:
     if facts["background"]:
         called = ", ".join(f"`{command(db, 'why', item['session'])}`" for item in facts["background"])
         return [f"agents that it called work in the background: {called}", f"`{resume}` goes on with what nobody works on"]
+    if facts["uncertain"]:
+        looked = f"`{command(db, 'uncertain', session_id)}`"
+        return [f"nobody knows what came of {counted(facts['uncertain'], 'call')}: {looked} shows which, and how to settle them"]
     return [f'nothing is to be done; a message moves it: `{command(db, "send", session_id)} "…"`']
 
 

@@ -153,6 +153,9 @@ def test_resume_exits_as_the_turn_ended(perdure: Program) -> None:
     assert resumed.stderr is not None
     while "perdure approve s" not in resumed.stderr.readline():
         pass
+    # A script that nobody watches says why it goes no further.
+    while "waiting for that, from anywhere; with --no-wait" not in resumed.stderr.readline():
+        pass
     perdure("answer", "s", request["request_id"], "abort")
     perdure.end(resumed, code=1)
 

@@ -41,8 +41,11 @@ def test_an_effect_that_nobody_knows_of_is_listed_and_settled(perdure: Program) 
     [item] = perdure.json("uncertain")
     assert (item["session_id"], item["name"], item["attempt"]) == ("s", "break_down", 1)
     assert f"perdure uncertain s --settle {item['operation']}" in perdure("uncertain", "s")
+    assert perdure.json("why", "s")["uncertain"] == 1
+    assert "nobody knows what came of 1 call: `perdure uncertain s`" in perdure("why", "s")
     perdure("uncertain", "s", "--settle", item["operation"], "--result", '"it worked"')
     assert perdure.json("uncertain") == []
+    assert "nothing is to be done" in perdure("why", "s")
     perdure("uncertain", "s", "--settle", item["operation"], "--failed", "no", code=3)
     assert "it worked" in perdure("show", "s")
     assert perdure("verify").endswith("nothing is wrong\n")
