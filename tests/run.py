@@ -22,7 +22,7 @@ SUITES = (
     Suite("unit", 60, ("tests/unit",)),
     Suite("adapters", 60, ("tests/integration/adapters",)),
     Suite("store", 60, ("tests/integration/store",)),
-    Suite("postgres", 90, ("tests/integration/postgres",)),
+    Suite("postgres", 120, ("tests/integration/postgres",)),
     Suite("runtime", 60, ("tests/integration/runtime",)),
     Suite("interactive", 60, ("tests/integration/interactive",)),
     Suite("catalogue", 60, ("tests/integration/catalogue",)),
