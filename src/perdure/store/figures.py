@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -35,6 +36,21 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     pending_since: int | None
     uncertain: int
     now: int
+
+    @classmethod
+    def of(cls, now: int, found: Iterable[Any], parked: Mapping[str, int], working: Iterable[tuple[str, int]]) -> Figures:
+        """From what a store's queries find: the statuses that they don't name have no session, and nothing due has no moment."""
+        due, wake, left, pending, since, uncertain = found
+        return cls(
+            sessions={**dict.fromkeys(ACTIVE, 0), **parked, **{status: min(COUNTED, count) for status, count in working}},
+            due=due,
+            due_since=wake if due else None,
+            left=left,
+            pending=pending,
+            pending_since=since,
+            uncertain=uncertain,
+            now=now,
+        )
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from ...core.journal import GENESIS, Sealed
 from ...core.records import Pool
 from .. import rules
 from ..base import EffectRow, InboxRow, Loaded, News, Runner, SessionQuery, SessionRow, StoredBlob
-from ..figures import ACTIVE, COUNTED, PARKED, Figures
+from ..figures import COUNTED, PARKED, Figures
 from ..pools import OwnersPool, Share
 from . import shapes
 from .database import Database
@@ -95,19 +95,9 @@ def runnable(line: Line, database: Database, limit: int, agents: Sequence[str] |
 
 
 def figures(line: Line, database: Database) -> Figures:
-    ((now, due, wake, left, pending, since, uncertain),) = line.run("figures", database.given(), COUNTED)
+    ((now, *found),) = line.run("figures", database.given(), COUNTED)
     parked = dict(line.run("figures_parked", TEXTS.encode(PARKED), COUNTED))
-    working = {status: min(COUNTED, count) for status, count in line.run("figures_working", COUNTED)}
-    return Figures(
-        sessions={**dict.fromkeys(ACTIVE, 0), **parked, **working},
-        due=due,
-        due_since=wake if due else None,
-        left=left,
-        pending=pending,
-        pending_since=since,
-        uncertain=uncertain,
-        now=now,
-    )
+    return Figures.of(now, found, parked, line.run("figures_working", COUNTED))
 
 
 def next_wake(line: Line, after: int) -> int | None:

@@ -19,7 +19,7 @@ from ...core.journal import GENESIS, Sealed
 from ...core.records import Pool
 from .. import rules
 from ..base import EffectRow, InboxRow, Loaded, News, Runner, SessionQuery, SessionRow, StoredBlob, UniqueRow
-from ..figures import ACTIVE, COUNTED, PARKED, Figures
+from ..figures import COUNTED, PARKED, Figures
 from ..pools import OwnersPool, Share
 from . import rows
 from .database import Database, translate
@@ -123,19 +123,8 @@ class Reader:
 
     def figures(self, now: int) -> Figures:
         values = {"now": now, "limit": COUNTED, "alive": self._living(now)}
-        due, wake, left, pending, since, uncertain = self._one("figures", values)
         parked = {status: self._one("figures_parked", {"status": status, "limit": COUNTED})[0] for status in PARKED}
-        working = {status: min(COUNTED, count) for status, count in self._rows("figures_working", {"limit": COUNTED})}
-        return Figures(
-            sessions={**dict.fromkeys(ACTIVE, 0), **parked, **working},
-            due=due,
-            due_since=wake if due else None,
-            left=left,
-            pending=pending,
-            pending_since=since,
-            uncertain=uncertain,
-            now=now,
-        )
+        return Figures.of(now, self._one("figures", values), parked, self._rows("figures_working", {"limit": COUNTED}))
 
     def next_wake(self, after: int) -> int | None:
         found: int | None = self._one("next_wake", {"after": after})[0]
