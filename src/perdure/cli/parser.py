@@ -181,7 +181,7 @@ def _keeping(command: Any) -> None:
     delete.add_argument("--pool", action="store_true", help="--owner: and their pool")
     delete.add_argument("--uniques", action="store_true", help="--owner: and let others do what only one call of theirs could do")
     files = "--owner: and the copies of memories that these agents keep here: module, or module:agent"
-    delete.add_argument("--agents", nargs="+", action="extend", default=[], metavar="WHERE", help=files)
+    _agents(delete, files)
     delete.add_argument("--yes", action="store_true", help="don't ask")
     export = command("export", "keeping:export", "Write a session into one file of JSON lines.")
     export.add_argument("session", metavar="SESSION", type=_named)
