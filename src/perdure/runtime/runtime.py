@@ -472,7 +472,7 @@ class Runtime:
         Raises a `StoreError`.
         """
         self.check_open()
-        await self.work.heartbeat.register(*(name for agent in agents for name in (agent.name, *agent.team)))
+        await self.work.heartbeat.register(*(name for agent in agents for name in agent.team))
         await self.work.heartbeat.refuse(refused)
 
     async def recover(self, agents: Iterable[Agent], *, session: str | None = None, force: bool = False) -> list[str]:

@@ -66,7 +66,7 @@ class Worker:
     def __init__(self, runtime: Runtime, agents: Iterable[Agent], engine: Engine, *, concurrency: int = 16, poll: float = 1.0) -> None:
         self._agents = check_agents(agents)
         # Whom they call has sessions of its own, which nobody else may be there for: their caller may have come to its end.
-        self._names = sorted({name for agent in self._agents for name in (agent.name, *agent.team)})
+        self._names = sorted({name for agent in self._agents for name in agent.team})
         if concurrency < 1 or poll <= 0:
             raise UsageError("concurrency must be at least 1, and poll more than 0 seconds")
         self._runtime = runtime
