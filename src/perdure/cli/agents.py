@@ -70,7 +70,7 @@ def _found(name: str, place: str, attribute: str) -> Any:
     return found
 
 
-def load_all(name: str) -> list[Agent]:
+def load_all(name: str, *, model: str | None = None) -> list[Agent]:
     """The agents in ``module`` or ``file.py``, or those that ``module:registry`` holds: one, or a list, a tuple or a mapping of them.
 
     A function is called for them. Raises `UsageError` where there are none.
@@ -94,7 +94,7 @@ def load_all(name: str) -> list[Agent]:
     unique = list(dict.fromkeys(agents))
     if not unique:
         raise UsageError(f"there are no agents in {name!r}", hint="module, module:agent or module:registry")
-    return unique
+    return unique if model is None else [agent.replace(model=model) for agent in unique]
 
 
 def is_module(name: str) -> bool:

@@ -17,7 +17,7 @@ from .agents import load
 from .decide import json_object
 from .exits import FAILED, INTERRUPTED, OK
 from .follow import Follower, Left, Parked, say_left, say_parked
-from .hints import command
+from .hints import agent_options, command
 from .live import MARKS
 from .opening import opened, read_text
 from .screen import Screen
@@ -37,17 +37,15 @@ def call(arguments: argparse.Namespace) -> Awaitable[int]:
 async def _call(arguments: argparse.Namespace, agent: Agent, given: dict[str, Any]) -> int:
     screen = Screen(as_json=arguments.json)
     session_id: str = arguments.session
-    submission = arguments.submission or uuid.uuid4().hex
+    submission, named = arguments.submission or uuid.uuid4().hex, agent_options(arguments.agent)
     try:
         async with opened(arguments) as runtime:
             info = await runtime.sessions.info(session_id)
             belongs(info.session_id, info.agent, [agent])
-            follower = Follower(
-                runtime, session_id, screen, db=arguments.db, agent=agent, named=arguments.agent, wait=not arguments.no_wait
-            )
+            follower = Follower(runtime, session_id, screen, db=arguments.db, agent=agent, named=named, wait=not arguments.no_wait)
             outcome = await _followed(arguments, runtime, follower, given, submission, info.version)
     except Left as left:
-        say_left(screen, arguments.db, session_id, arguments.agent, "the call")
+        say_left(screen, arguments.db, session_id, named, "the call")
         return left.code
     except Parked as parked:
         return say_parked(screen, session_id, submission, parked)

@@ -24,7 +24,7 @@ from .ask import Lines
 from .earlier import show_earlier
 from .exits import OK
 from .follow import Follower, Left
-from .hints import told
+from .hints import agent_options, told
 from .keyboard import Keyboard
 from .live import Progress
 from .opening import opened
@@ -103,7 +103,14 @@ class Talk:
         self.owner: str | None = arguments.owner or None
         self.keyboard: Lines = keyboard or Keyboard(screen)
         self.follower = Follower(
-            runtime, session_id, screen, db=arguments.db, agent=agent, named=arguments.agent or "", keyboard=keyboard, progress=progress
+            runtime,
+            session_id,
+            screen,
+            db=arguments.db,
+            agent=agent,
+            named=agent_options(arguments.agent or "", arguments.model),
+            keyboard=keyboard,
+            progress=progress,
         )
         self.db: str = arguments.db
         self.follower.refused = lambda error: screen.note((self.told(error), "red"))

@@ -83,7 +83,7 @@ def say_parked(screen: Screen, session_id: str, submission: str, parked: Parked)
 class Follower:
     """Use it with ``async with``: inside, Ctrl-C interrupts the running turn and SIGTERM leaves.
 
-    ``agent`` is who works here, ``named`` what the command line calls it. Without ``wait`` nobody here answers, on a terminal neither.
+    ``agent`` is who works here, ``named`` the `agent_options` that say so. Without ``wait`` nobody here answers, on a terminal neither.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from ..core.errors import PerdureError
 
-__all__ = ["SOME_AGENT", "SPOKEN", "command", "resume_command", "spoken", "told"]
+__all__ = ["SOME_AGENT", "SPOKEN", "agent_options", "command", "resume_command", "spoken", "told"]
 
 SOME_AGENT = "YOUR_MODULE:…"
 """Where the agent is, for messages of commands that don't know."""
@@ -31,10 +31,15 @@ def _shown(db: str) -> str:
     return f"{scheme}://{user.partition(':')[0]}{at}{place}" + (asks + kept if kept else "")
 
 
-def resume_command(db: str, session_id: str, agent: str = "") -> str:
-    """How to go on with a session; ``agent`` is how the command line named it."""
-    known = shlex.quote(agent) if agent else SOME_AGENT
-    return f"{command(db, 'resume', session_id)} --agents {known}"
+def agent_options(agent: str, model: str | None = None) -> str:
+    """How `resume` is given the agent that another command was given as this; nothing where it was given none."""
+    given = {"--agents": agent, "--model": model}
+    return " ".join(f"{option} {shlex.quote(value)}" for option, value in given.items() if value)
+
+
+def resume_command(db: str, session_id: str, named: str = "") -> str:
+    """How to go on with a session; ``named`` are the `agent_options`, where they are known."""
+    return f"{command(db, 'resume', session_id)} {named or f'--agents {SOME_AGENT}'}"
 
 
 SPOKEN: dict[str, tuple[str, ...] | str] = {

@@ -115,6 +115,7 @@ def _running(command: Any) -> None:
     resume.add_argument("session", nargs="?", metavar="SESSION", type=_named)
     needed = "the agents that sessions may need: module, or module:agent"
     _agents(resume, needed)
+    resume.add_argument("--model", metavar="NAME", help="their model: openai:… or anthropic:…; without --agents an assistant without tools")
     resume.add_argument("--force", action="store_true", help="also if it is stuck: its processes died again and again")
     _no_wait(resume)
     raised = "go on with the turn that reached a limit, under this one instead of its agent's: tokens=100000, cost=2.50; may be repeated"

@@ -15,11 +15,11 @@ from ..runtime.declared import belongs
 from ..runtime.feed import Event
 from ..runtime.runtime import Runtime, Standing
 from ..runtime.stopping import Stopped
-from .agents import is_module, load_all
+from .agents import ad_hoc, is_module, load_all
 from .behind import behind, say_behind
 from .exits import FAILED, INTERRUPTED, OK, WAITING, exit_code, failure_code
 from .follow import Follower, Left, Parked
-from .hints import told
+from .hints import agent_options, told
 from .limits import limits
 from .opening import opened
 from .person import me
@@ -32,11 +32,13 @@ __all__ = ["resume"]
 def resume(arguments: argparse.Namespace) -> Awaitable[int]:
     """Take up one session, showing it, or all that are due."""
     _take_session_behind_agents(arguments)
-    if not arguments.agents:
+    if not arguments.agents and not arguments.model:
         return _needs_an_agent(arguments)
     if arguments.limit and not arguments.session:
         raise UsageError("--limit is for the turn of one session", hint="perdure resume SESSION --agents … --limit tokens=100000")
-    named = {agent: where for where in arguments.agents for agent in load_all(where)}
+    model = arguments.model
+    named = {agent: agent_options(where, model) for where in arguments.agents for agent in load_all(where, model=model)}
+    named = named or {ad_hoc(model): agent_options("", model)}
     return _one(arguments, named) if arguments.session else _all(arguments, [*named])
 
 
@@ -52,7 +54,7 @@ def _take_session_behind_agents(arguments: argparse.Namespace) -> None:
 
 async def _needs_an_agent(arguments: argparse.Namespace) -> NoReturn:
     """Raises `UsageError`: what is missing, with the agent's name where the store knows it."""
-    hint = "--agents module, module:attribute, or path/to/file.py:attribute"
+    hint = "--agents module, module:attribute, or path/to/file.py:attribute; --model goes on with what began without an agent"
     if arguments.session is not None:
         async with opened(arguments) as runtime:
             info = await runtime.sessions.info(arguments.session)

@@ -21,7 +21,7 @@ from .agents import ad_hoc, load, owned_info
 from .behind import behind, made, say_behind
 from .exits import FAILED, INTERRUPTED, OK, failure_code
 from .follow import Follower, Left, Parked, say_left, say_parked
-from .hints import command
+from .hints import agent_options, command
 from .limits import limits
 from .opening import opened, read_text, with_files
 from .screen import Screen
@@ -52,7 +52,7 @@ async def _run(arguments: argparse.Namespace, agent: Agent, content: Input) -> i
     screen = Screen(as_json=arguments.json)
     session_id = arguments.session or arguments.submission or uuid.uuid4().hex[:12]
     submission = arguments.submission or uuid.uuid4().hex
-    named = arguments.words[0] if len(arguments.words) > 1 else ""
+    named = agent_options(arguments.words[0] if len(arguments.words) > 1 else "", arguments.model)
     stopped = False
     try:
         async with opened(arguments, create=True) as runtime:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import shlex
 import signal
 
 import pytest
@@ -10,6 +12,8 @@ import pytest
 from perdure import Identity, SessionNotFound
 from perdure import open as open_runtime
 from perdure.cli.agents import owned_info
+from perdure.cli.hints import agent_options, resume_command
+from perdure.testing.wire import WireServer
 
 from .conftest import PATIENCE, Program
 
@@ -199,3 +203,13 @@ async def test_what_is_known_of_a_session_is_read_once_before_it_is_gone_on_with
         await runtime.sessions.delete("s")
         with pytest.raises(SessionNotFound):
             await owned_info(runtime, "s", owner)
+
+
+async def test_what_was_begun_with_a_model_alone_is_gone_on_with_by_it(perdure: Program) -> None:
+    async with WireServer(["First.", "Second."]) as server:
+        wire = {"OPENAI_API_KEY": "any", "OPENAI_BASE_URL": server.openai_url}
+        await asyncio.to_thread(perdure, "run", "--model", "openai-chat:some", "hello", "--session", "s", **wire)
+        perdure("send", "s", "again")
+        advice = resume_command("agents.db", "s", agent_options("", "openai-chat:some")).removeprefix("perdure ")
+        await asyncio.to_thread(perdure, *shlex.split(advice), **wire)
+    assert "Second." in perdure("show", "s")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+import shlex
 import signal
 import time
 
 import pytest
+
+from perdure import Reply, ToolCall
+from perdure.testing.wire import WireServer
 
 from .conftest import Program
 
@@ -73,3 +79,18 @@ def test_a_message_for_later_holds_up_no_command_that_does_not_wait(sleepers: Pr
     sleepers("send", "s", "Again.", "--not-before", "2099-01-01T00:00:00Z")
     sleepers("resume", "s", "--agents", "sleepers:step", "--no-wait", code=6)
     assert "it sleeps until 20" in sleepers.errors
+
+
+async def test_what_was_begun_with_another_model_is_gone_on_with_as_the_advice_says(sleepers: Program) -> None:
+    async with WireServer([Reply(tool_calls=[ToolCall("sleep", {"seconds": 3600})]), "Awake."]) as server:
+        wire = {"OPENAI_API_KEY": "any", "OPENAI_BASE_URL": server.openai_url}
+
+        async def run(*words: str, code: int = 0) -> None:
+            await asyncio.to_thread(sleepers, *words, code=code, **wire)
+
+        await run("run", "sleepers:timer", "go", "--model", "openai-chat:some", "--session", "s", "--no-wait", code=6)
+        [advice] = re.findall("`perdure (resume .*?)`", sleepers.errors)
+        await run("interrupt", "s")
+        await run("send", "s", "again")
+        await run(*shlex.split(advice))
+    assert "Awake." in sleepers("show", "s")
