@@ -98,7 +98,7 @@ def test_without_the_package_prices_are_unknown_and_a_limit_of_cost_says_what_to
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     found = cost(Prices(), model=OpenAIResponses("gpt-4o"), reported="gpt-4o")
     assert (found.nanodollars, found.price) == (None, "unknown: there is no price of gpt-4o, and the package genai-prices is not used")
-    with pytest.raises(perdure.MissingExtra, match=r"perdure\[prices\]"):
+    with pytest.raises(perdure.MissingExtra, match=r"\.\[prices\]"):
         Prices().check()
     Prices({"m": Price(input=1, output=1)}).check()
 

@@ -59,6 +59,7 @@ SPOKEN: dict[str, tuple[str, ...] | str] = {
     "pass shell=False": "--sandbox auto leaves the shell out",
     "leave owner= out": "leave --owner out",
     " or pass api_key=": "",
+    "give prices= of your own": "have a program of your own bring prices",
     'pass model="openai:…" to Agent or perdure.open': "--model openai:… gives it one",
     "open the store with blobs=": "name the store as sqlite:///path?blobs=directory,",
     "before= is": "--before is",

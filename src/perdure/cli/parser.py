@@ -214,7 +214,7 @@ def _operating(command: Any) -> None:
     worker.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="serve probes there, and with perdure[prometheus] /metrics; :PORT is on every interface",
+        help="serve probes there, and with the extra prometheus /metrics; :PORT is on every interface",
     )
     command("workers", "worker:workers", "Who works on what, and which sessions wait for an agent that nobody has.", json=True)
     budget = command(

@@ -96,7 +96,7 @@ async def _work(arguments: argparse.Namespace, agents: tuple[Agent, ...], place:
             from ..integrations.probes import Probes
 
             probes = await stack.enter_async_context(Probes(runtime, host=place[0], port=place[1], metrics=metrics))
-            served = "probes and metrics" if metrics is not None else "probes, and without perdure[prometheus] no metrics,"
+            served = "probes and metrics" if metrics is not None else "probes, and without the extra prometheus no metrics,"
             print(f"{served} at {probes.address}", file=sys.stderr)
         working = Worker(runtime, agents, engine, concurrency=arguments.concurrency, poll=arguments.poll)
         runtime.stop_on(signal.SIGTERM, signal.SIGINT, then=partial(_drain, working))

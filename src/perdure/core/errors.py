@@ -178,9 +178,14 @@ class InvalidURL(UsageError):
 
 
 class MissingExtra(UsageError):
-    """An optional package is needed and not installed."""
+    """An optional package is needed and not installed. ``extra`` has it; ``hint`` is another way out."""
 
     code = "missing_extra"
+
+    def __init__(self, message: str, *, extra: str = "", hint: str = "", **facts: Any) -> None:
+        # No package index has perdure.
+        install = f"pip install '.[{extra}]' in a clone of perdure" if extra else ""
+        super().__init__(message, hint=", or ".join(filter(None, (install, hint))), **facts)
 
 
 class MissingKey(UsageError):

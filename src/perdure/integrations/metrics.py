@@ -27,7 +27,7 @@ from ..store.figures import ACTIVE, Figures, KeepsFigures
 try:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 except ImportError as error:
-    raise MissingExtra("metrics need the Prometheus client", hint="pip install 'perdure[prometheus]'") from error
+    raise MissingExtra("metrics need the Prometheus client", extra="prometheus") from error
 
 __all__ = ["Metrics"]
 

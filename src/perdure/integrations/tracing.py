@@ -33,7 +33,7 @@ try:
     from opentelemetry.sdk.trace.id_generator import IdGenerator
     from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 except ImportError as error:
-    raise MissingExtra("tracing needs OpenTelemetry", hint="pip install 'perdure[otel]'") from error
+    raise MissingExtra("tracing needs OpenTelemetry", extra="otel") from error
 
 __all__ = ["Tracing"]
 

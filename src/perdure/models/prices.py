@@ -17,8 +17,6 @@ __all__ = ["Price", "Prices"]
 
 MILLION = 1_000_000
 
-EXTRA = "pip install 'perdure[prices]', or give prices= of your own"
-
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
     """Dollars for a million tokens. Those read from or written to a cache cost what ``input`` does, where nothing else is said."""
@@ -62,7 +60,7 @@ class Prices:
     def check(self) -> None:
         """Raises `MissingExtra` where nothing could be priced."""
         if not self._own and not (self._library and self.installed()):
-            raise MissingExtra("a limit of cost needs prices, and there are none", hint=EXTRA)
+            raise MissingExtra("a limit of cost needs prices, and there are none", extra="prices", hint="give prices= of your own")
 
     def load(self) -> None:
         """Get ready: the package takes a moment to read, once. Blocks."""

@@ -248,8 +248,7 @@ class RemoteModel(ABC):
         try:
             return import_module(self._package)
         except ImportError:
-            hint = f"pip install 'perdure[{self._package}]'"
-            raise MissingExtra(f"the model {self._name!r} needs the package {self._package!r}", hint=hint) from None
+            raise MissingExtra(f"the model {self._name!r} needs the package {self._package!r}", extra=self._package) from None
 
     def _connect(self) -> tuple[Any, Any]:
         sdk = self._sdk()

@@ -22,7 +22,7 @@ def openai_tokens(encoding: str = "o200k_base") -> Callable[[str], int]:
     try:
         tiktoken = import_module("tiktoken")
     except ImportError:
-        raise MissingExtra("counting OpenAI's tokens needs the package 'tiktoken'", hint="pip install 'perdure[tokens]'") from None
+        raise MissingExtra("counting OpenAI's tokens needs the package 'tiktoken'", extra="tokens") from None
     try:
         encode = tiktoken.get_encoding(encoding).encode_ordinary
     except Exception as error:

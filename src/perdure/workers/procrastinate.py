@@ -24,7 +24,7 @@ try:
     from psycopg import sql
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 except ImportError as error:
-    raise MissingExtra("workers on PostgreSQL need Procrastinate", hint="pip install 'perdure[workers]'") from error
+    raise MissingExtra("workers on PostgreSQL need Procrastinate", extra="workers") from error
 
 __all__ = ["ProcrastinateEngine"]
 

@@ -461,7 +461,7 @@ async def test_a_missing_package_says_what_to_install(make: Make, monkeypatch: p
     async with WireServer() as server:
         model = make(server)
         monkeypatch.setitem(__import__("sys").modules, model._package, None)
-        with pytest.raises(MissingExtra, match=rf"pip install 'perdure\[{model._package}\]'"):
+        with pytest.raises(MissingExtra, match=rf"pip install '\.\[{model._package}\]' in a clone"):
             await ask(model)
 
 

@@ -200,7 +200,7 @@ async def test_a_missing_extra_is_told_before_anything_is_sent_with_the_command_
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(perdure.MissingExtra, match=r"pip install 'perdure\[openai\]'"):
+    with pytest.raises(perdure.MissingExtra, match=r"pip install '\.\[openai\]' in a clone"):
         await runtime.run(Agent("a", model="openai:gpt-5.6-sol"), "hello", session="s")
     with pytest.raises(perdure.SessionNotFound):
         await runtime.sessions.info("s")
