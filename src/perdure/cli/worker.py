@@ -129,6 +129,8 @@ def _drain(working: Worker) -> None:
 async def _engine(arguments: argparse.Namespace) -> AsyncIterator[Engine]:
     chosen = arguments.engine or ("procrastinate" if arguments.db.partition("://")[0] in ("postgresql", "postgres") else "local")
     if chosen == "local":
+        if arguments.jobs:
+            raise UsageError("--jobs names the database of a queue, and this worker has none", hint="only --engine procrastinate has one")
         yield LocalEngine()
         return
     from ..workers.procrastinate import ProcrastinateEngine

@@ -88,6 +88,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory, copies: Copies) -> Path:
         (["show", "s", "--jsn"], 2, "did you mean --json?"),
         (["chat"], 2, "needs an agent"),
         (["chat", SHOP, "--sandbox", "off"], 2, "--workspace DIR"),
+        (["worker", "--agents", SHOP, "--jobs", "postgresql://h/d"], 2, "this worker has none"),
         (["dance"], 2, "dance"),
         (["--db", "postgresql://127.0.0.1:1/x", "sessions"], 4, "can't be reached"),
         (["--db", "missing/agents.db", "run", SHOP, "hello"], 2, "no directory"),
