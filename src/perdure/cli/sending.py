@@ -47,8 +47,8 @@ async def confirm(
 async def goes_on(runtime: Runtime, db: str, info: SessionInfo) -> str:
     """Who has to act now for a session that something is due in: whoever works on a caller works on those that it called, too."""
     info = await _first_caller(runtime, info)
-    whose = f"the agent is called {info.agent!r}" if info.agent else "any agent"
-    return f"whoever waits for it goes on; else `{resume_command(db, info.session_id)}` ({whose})"
+    whose = f"the agent {info.agent!r}" if info.agent else "any agent"
+    return f"a worker that has {whose} goes on with it, or whoever has it open; else `{resume_command(db, info.session_id)}`"
 
 
 async def _first_caller(runtime: Runtime, info: SessionInfo) -> SessionInfo:

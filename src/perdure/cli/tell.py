@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Awaitable
 
+from ..core.errors import SessionNotFound
 from ..runtime.content import Input
+from ..runtime.scope import missing
+from .agents import owned_info
 from .exits import OK
+from .hints import SOME_AGENT, command
 from .opening import opened, read_text, with_files
 from .sending import confirm
 from .text import moment_of
@@ -22,7 +26,9 @@ def send(arguments: argparse.Namespace) -> Awaitable[int]:
 async def _send(arguments: argparse.Namespace, content: Input) -> int:
     async with opened(arguments) as runtime:
         # A session that nobody has begun has no agent; a slip in its name must not make one.
-        await runtime.sessions.info(arguments.session)
+        if await owned_info(runtime, arguments.session, owner="") is None:
+            error, begins = missing(arguments.session, deleted=False), command(arguments.db, "run", "--session", arguments.session)
+            raise SessionNotFound(error.message, hint=f'{error.hint}; `{begins} {SOME_AGENT} "…"` begins it')
         sent = await runtime.sessions.send(
             arguments.session,
             content,

@@ -52,7 +52,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory, copies: Copies) -> Path:
     ("command", "code", "words"),
     [
         (["show", "nobody"], 3, "perdure sessions"),
-        (["send", "nobody", "hello"], 3, "no session"),
+        (["send", "nobody", "hello"], 3, '`perdure run --session nobody YOUR_MODULE:… "…"` begins it'),
         (["approve", "s"], 3, "nothing is asked"),
         (["answer", "s", "0123456789abcdef", "approve"], 3, "not open"),
         (["answer", "s", "0123456789abcdef", "settle", "--result", "{"], 2, "no JSON"),

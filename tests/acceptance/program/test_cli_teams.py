@@ -67,7 +67,8 @@ def test_the_timeline_of_a_caller_names_the_sessions_of_those_that_it_called_and
 
 def test_who_decides_for_a_child_is_told_to_resume_its_caller_which_does_everything(team: Program) -> None:
     told = _approved(team)
-    assert "`perdure resume s --agents YOUR_MODULE:…` (the agent is called 'lead')" in told
+    assert "a worker that has the agent 'lead' goes on with it" in told
+    assert "`perdure resume s --agents YOUR_MODULE:…`" in told
     assert "the lead is done" in team("resume", "s", "--agents", "team:lead") + team.errors
     assert [team.json("why", name)["status"] for name in ("s", "s.t2.0.1")] == ["idle", "idle"]
 
