@@ -155,18 +155,25 @@ def _stride(length: int) -> int:
 
 def check_span(start: Any, stop: Any, length: int) -> None:
     """Raises `InvalidSpan` unless ``[start, stop)`` are positions of a transcript of ``length`` messages."""
-    if type(start) is not int or type(stop) is not int or not 0 <= start <= stop <= length:
+    if type(start) is not int or type(stop) is not int or not 0 <= start <= stop:
         raise InvalidSpan(
-            f"[{start!r:.40}, {stop!r:.40}) is no span of a transcript of {length} messages",
-            hint="positions count from 0, and the second is the first that stays",
+            f"from {start!r:.40} up to {stop!r:.40} is no span",
+            hint="positions count from 0; the first is the first that goes, the second the first that stays",
         )
+    if stop > length:
+        raise InvalidSpan(f"the span up to {stop!r:.40} ends behind the transcript, which has {_messages(length)}", hint=f"up to {length}")
 
 
 def check_position(position: Any, length: int) -> None:
     """Raises `InvalidSpan` unless one of a transcript's ``length`` messages stands there."""
     if type(position) is not int or not 0 <= position < length:
-        holds = f"{length} messages" if length != 1 else "1 message"
-        raise InvalidSpan(f"there is no message at position {position!r:.40}: the transcript has {holds}", hint="positions count from 0")
+        raise InvalidSpan(
+            f"there is no message at position {position!r:.40}: the transcript has {_messages(length)}", hint="positions count from 0"
+        )
+
+
+def _messages(length: int) -> str:
+    return f"{length} messages" if length != 1 else "1 message"
 
 
 def check_first(count: Any, length: int) -> None:

@@ -62,6 +62,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory, copies: Copies) -> Path:
         (["sessions", "--status", "dancing"], 2, "waiting"),
         (["describe", "s", "--metadata", "plan=x"], 2, '(all of it, by name: \'{"tier": "gold"}\')'),
         (["redact", "s", "99"], 2, "no message at position 99: the transcript has 2 messages"),
+        (["rewrite", "s", "0", "99"], 2, "the span up to 99 ends behind the transcript, which has 2 messages"),
+        (["rewrite", "s", "2", "1"], 2, "from 2 up to 1 is no span"),
         (["fork", "s", "--at", "99"], 2, "no first 99 messages in a transcript of 2 (0 to 2)"),
         (["sessions", "--limit", "0"], 2, "at least 1"),
         (["events", "s", "--after", "x"], 2, "number"),
