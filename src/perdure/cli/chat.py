@@ -30,6 +30,7 @@ from .live import Progress
 from .opening import opened
 from .output import results
 from .screen import Screen
+from .text import short
 from .workspace import with_workspace
 
 __all__ = ["Talk", "chat"]
@@ -113,7 +114,7 @@ class Talk:
             progress=progress,
         )
         self.db: str = arguments.db
-        self.follower.refused = lambda error: screen.note((self.told(error), "red"))
+        self.follower.refused = self._refused
         # Whoever talks here said what nobody else is named for.
         self.follower.progress.speaker = ("> ", "bold cyan")
         self.free = asyncio.Event()
@@ -211,12 +212,17 @@ class Talk:
                 self.waiting.pop(event.submission, None)
             case MessageAdded(role="user"):
                 self.waiting.pop(event.submission, None)
-            case QueueChanged(change="withdrawn"):
-                self.waiting.pop(event.submission, None)
+            case QueueChanged(change="withdrawn") if event.submission in self.waiting:
+                self.screen.note((f"taken back, and never delivered: {short(self.waiting.pop(event.submission), 60)}", "yellow"))
             case TurnEnded():
                 self.follower.interrupted = False
                 self._look_free()
         return False
+
+    def _refused(self, error: PerdureError) -> None:
+        # What was withdrawn is told with its text.
+        if error.facts.get("reason") != "withdrawn":
+            self.screen.note((self.told(error), "red"))
 
     def _look_free(self) -> None:
         if not self.waiting and self.follower.turn is None:

@@ -160,6 +160,7 @@ def test_messages_queue_steer_and_are_taken_back_while_a_turn_runs(perdure: Prog
     screen.type("never this")
     screen.until("2 messages waiting")
     screen.type("/withdraw 2")
+    screen.until("taken back, and never delivered: never this")
     screen.until("1 message waiting")
     screen.type("/edit 1 and then that")
     screen.until("changed")
