@@ -210,7 +210,7 @@ async def _quit(talk: TypedTalk, handle: Session, rest: str) -> None:
 
 COMMANDS: dict[str, Slash] = {
     "help": Slash("", "this list", _help),
-    "steer": Slash("TEXT", "join the running turn before its next model call", _steer),
+    "steer": Slash("TEXT", "join the running turn; if that is interrupted first, begin another", _steer),
     "queue": Slash("TEXT", "begin a turn of its own behind this one (what Enter does)", _queue),
     "attach": Slash("[FILE]", "send a file with the next message; none without FILE", _attach),
     "note": Slash("TEXT", "tell the model something outside of the conversation", _note),

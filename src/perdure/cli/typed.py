@@ -175,9 +175,10 @@ class TypedTalk(Talk):
         """What an interrupt doesn't stop: nothing that was sent is lost because a turn ended."""
         if not self.waiting:
             return ""
+        last = short([*self.waiting.values()][-1], 60)
         if len(self.waiting) == 1:
-            return "1 message waits, and begins a turn of its own then: /withdraw takes it back, and Ctrl-C stops that turn too"
-        return f"{len(self.waiting)} messages wait, and begin turns of their own then: /withdraw takes the last one back"
+            return f"a message waits, and begins a turn of its own then ({last}): /withdraw takes it back, and Ctrl-C stops that turn too"
+        return f"{len(self.waiting)} messages wait, and begin turns of their own then: /withdraw takes the last one back ({last})"
 
     def _saw(self, event: Event) -> bool:
         if isinstance(event, QueueChanged) and event.change == "promoted" and event.submission in self.waiting:

@@ -251,7 +251,7 @@ def test_what_waits_when_a_turn_is_interrupted_is_said_to_go_on(perdure: Program
     screen.type("/steer by the way")
     screen.until("1 message waiting")
     screen.child.send("\x03")
-    screen.until("/withdraw takes it back")
+    screen.until("begins a turn of its own then (by the way): /withdraw takes it back")
     screen.until("it could not join the turn that ended, and begins one of its own: by the way")
     screen.until("done: by the way")
     screen.until(prompt)
