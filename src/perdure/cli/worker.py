@@ -76,6 +76,8 @@ def worker(arguments: argparse.Namespace) -> Awaitable[int]:
     agents = check_agents(agent for name in arguments.agents for agent in load_all(name))
     place = _place(arguments.listen) if arguments.listen else None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    # Nobody is shown what a worker does but by its log.
+    logging.getLogger("perdure").propagate = True
     # Its lines are about its own jobs, which are only hints.
     logging.getLogger("procrastinate").setLevel(logging.WARNING)
     for handler in logging.getLogger().handlers:

@@ -35,7 +35,7 @@ def test_a_worker_finishes_what_was_sent_and_drains_on_a_signal(perdure: Program
     perdure("run", "agents_here:shop", "hello there", "--session", "s")
     worker = perdure.start("worker", "--agents", "agents_here:shop", "--listen", ":0", "--poll", "0.1")
     perdure.until(lambda: any(item["alive"] for item in perdure.json("workers")["workers"]))
-    perdure("send", "s", "another matter")
+    perdure("send", "s", "break another matter")
     perdure.until(lambda: perdure.json("why", "s")["status"] == "idle" and not perdure.json("why", "s")["queue"])
     assert "another matter" in perdure("show", "s")
     perdure("send", "s", "pay")
@@ -46,6 +46,7 @@ def test_a_worker_finishes_what_was_sent_and_drains_on_a_signal(perdure: Program
     worker.send_signal(signal.SIGTERM)
     perdure.end(worker)
     assert "working for" in perdure.errors
+    assert "WARNING perdure.runtime: the tool break_down raised OSError" in perdure.errors
     assert re.search(r"probes and metrics at http://(\[::\]|0\.0\.0\.0):\d+$", perdure.errors, re.MULTILINE)
     assert perdure.errors.rstrip().endswith("drained")
 
