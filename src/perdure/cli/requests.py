@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from .about import labels_of
 from .ask import commands_for, explain, request_facts
@@ -46,8 +45,5 @@ async def run(arguments: argparse.Namespace) -> int:
     for session_id, problem in found.problems.items():
         check = command(arguments.db, "verify", session_id)
         screen.advice((f"{session_id}: what it asks can't be read: {problem}; `{check}` tells more", "red"))
-    if found.next is not None and arguments.json:
-        print(f"next: --after {found.next}", file=sys.stderr)
-    elif found.next is not None:
-        screen.note((f"more: --after {found.next}", "dim"))
+    screen.more(found.next)
     return OK

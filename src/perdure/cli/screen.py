@@ -43,6 +43,11 @@ class Screen:
         """A line that somebody has to see, whoever reads the result."""
         _write(self.notes, pieces, 0)
 
+    def more(self, after: str | None) -> None:
+        """How to get the page behind this one, where there is one: a script wants it too, but not among the results."""
+        if after is not None:
+            self.advice((f"more: --after {after}", "dim"))
+
     def text(self, text: str, style: str = "") -> None:
         """A piece of running text, without an end of line."""
         self.out.print(Text(clean(text), style=style), end="", soft_wrap=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections import Counter
 
@@ -55,10 +54,7 @@ async def run(arguments: argparse.Namespace) -> int:
         why = command(arguments.db, "why", session_id)
         agents = "an agent that it called is" if count == 1 else f"{count} agents that it called are"
         screen.note((f"{session_id}: {agents} unfinished; `{why}` says what moves that, --children lists them", "yellow"))
-    if found.next is not None and arguments.json:
-        print(f"next: --after {found.next}", file=sys.stderr)
-    elif found.next is not None:
-        screen.note((f"more: --after {found.next}", "dim"))
+    screen.more(found.next)
     return OK
 
 
