@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from perdure.agent import Agent
+from perdure.agent.agent import with_teams
 from perdure.agent.middleware import Middleware
 from perdure.core.errors import DuplicateTool, InvalidAgent, InvalidTool
 from perdure.core.records import Limits
@@ -240,3 +241,13 @@ def test_a_middleware_without_a_name_is_told_where_to_put_one() -> None:
     with pytest.raises(InvalidAgent, match="the middleware Clerk has no name") as raised:
         Agent("support", middleware=[Clerk()])
     assert 'name = "clerk"' in raised.value.hint
+
+
+def test_a_name_that_was_given_means_that_agent_whatever_a_team_calls_by_it() -> None:
+    given = Agent("helper", instructions="new")
+    lead = Agent("lead", tools=[Agent("helper", instructions="old").as_tool(), Agent("clerk").as_tool()])
+
+    for agents in ([given, lead], [lead, given]):
+        team = with_teams(agents)
+        assert sorted(team) == ["clerk", "helper", "lead"]
+        assert team["helper"] is given

@@ -25,7 +25,7 @@ from .memory import Memory, SessionMemory, check_memory, with_memory
 from .middleware import Middleware, check_middleware
 from .output import Output, Validator, check_validators
 
-__all__ = ["REPAIRS_LIMIT", "Agent", "OnChange", "OnRestart", "OnSilence", "check_agent", "check_agents"]
+__all__ = ["REPAIRS_LIMIT", "Agent", "OnChange", "OnRestart", "OnSilence", "check_agent", "check_agents", "with_teams"]
 
 OnRestart: TypeAlias = Literal["continue", "stop"]
 OnChange: TypeAlias = Literal["compatible", "same", "any"]
@@ -271,6 +271,12 @@ def check_agents(agents: object) -> list[Agent]:
     if isinstance(agents, Agent | str) or not isinstance(agents, Iterable):
         raise InvalidAgent(f"{agents!r:.100} is no list of agents", hint="[agent] is a list of one")
     return [*map(check_agent, agents)]
+
+
+def with_teams(agents: Iterable[Agent]) -> dict[str, Agent]:
+    """These agents and their teams, by name: a name that was given means that agent, whatever others call by it."""
+    given = {agent.name: agent for agent in agents}
+    return {name: member for agent in given.values() for name, member in agent.team.items()} | given
 
 
 def _check_name(name: object) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ..agent import Agent
+from ..agent.agent import with_teams
 from ..core import checkpoint as checkpoints
 from ..core import commands
 from ..core.checkpoint import Checkpoint
@@ -89,8 +90,7 @@ async def say_why(runtime: Runtime, screen: Screen, session_id: str, db: str, ag
 
 async def _unfit(runtime: Runtime, session_id: str, agents: Sequence[Agent]) -> list[str]:
     """Why the code of these agents could not go on with it; nothing if it could, or if there is nothing to go on with."""
-    team = {member.name: member for agent in agents for member in agent.team.values()} | {agent.name: agent for agent in agents}
-    found = await runtime.check(team.values(), session=session_id)
+    found = await runtime.check(with_teams(agents).values(), session=session_id)
     return [reason for item in found.refused for reason in item.reasons]
 
 

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..agent import Agent
+from ..agent.agent import with_teams
 from ..core.context import READ_RESULT
 from ..core.errors import UnknownAgent, UsageError
 from ..core.finishing import FINISH
@@ -46,8 +47,7 @@ def belongs(session_id: str, name: str, agents: Sequence[Agent]) -> Agent:
 async def _declared(runtime: Runtime, session_id: str, name: str, agents: Sequence[Agent]) -> _Declared | None:
     """What the session's agent ``name`` has: as its code says, where that is given, else as its last turn ran. None: nobody knows."""
     if agents:
-        team = [agent for item in agents for agent in item.team.values()]
-        agent = belongs(session_id, name, list({item.name: item for item in [*team, *agents]}.values()))
+        agent = belongs(session_id, name, [*with_teams(agents).values()])
         tools = [name for item in agent.successors.values() for name in [*(spec.name for spec in item.specs), *_of_tools(item)]]
         return _Declared(agent.name, _unique(tools), {item.name: tuple(item.commands) for item in agent.middleware})
     found = await last_definitions(runtime, session_id)

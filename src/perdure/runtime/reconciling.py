@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from ..agent import Agent
+from ..agent.agent import with_teams
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Operation
 from ..core.errors import ContentElsewhere, Refused, StoreCorrupt
@@ -44,7 +45,7 @@ class Reconciliation(msgspec.Struct, frozen=True, kw_only=True):
 
 async def reconcile(runtime: Runtime, agents: Iterable[Agent], session: str | None) -> list[Reconciliation]:
     """See `Runtime.reconcile`."""
-    by_name = {name: member for agent in agents for name, member in agent.team.items()}
+    by_name = with_teams(agents)
     found: list[Reconciliation] = []
     if session is not None:
         await _of_session(runtime, by_name, session, found)
