@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial, wraps
-from inspect import iscoroutinefunction, signature
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 from ..core import checkpoint as checkpoints
@@ -33,9 +33,9 @@ class Scope:
     def __init_subclass__(cls) -> None:
         for name, method in [*vars(cls).items()]:
             if iscoroutinefunction(method) and not name.startswith("_"):
-                first = [*signature(method).parameters][1:2]
-                if first in (["session_id"], ["session"]):
-                    setattr(cls, name, _not_found_if_deleted(method, first[0]))
+                given = method.__code__.co_varnames[1 : method.__code__.co_argcount]
+                if given and given[0] in ("session_id", "session"):
+                    setattr(cls, name, _not_found_if_deleted(method, given[0]))
 
     def __init__(self, runtime: Runtime, owner: str | None = None) -> None:
         self._runtime = runtime
