@@ -148,7 +148,7 @@ def reached(checkpoint: Checkpoint, turn: Turn, calls: int | None = None) -> tup
 def ms_left(checkpoint: Checkpoint) -> int | None:
     """How long (ms) the running turn may still have something in flight before a limit of seconds is reached. None: as long as it takes."""
     turn = checkpoint.turn
-    if turn is None or all(limits is None or limits.seconds is None for limits in (turn.limits, turn.run, turn.session)):
+    if turn is None or not is_clocked(turn):
         return None
     bounds = ((allowed(limits).get("seconds"), used.ms) for _, limits, used in _budgets(checkpoint, turn))
     return min((max(0, most - used) for most, used in bounds if most is not None), default=None)

@@ -219,7 +219,7 @@ def _outlined(pieces: Iterable[Piece], rows: Iterable[Sealed]) -> _Outline:
     """What rows say of the messages of pieces. Nothing else of them is opened: there may be ten thousand."""
     found: list[Outlined] = []
     redacted: dict[int, Sealed] = {}
-    decode, coming = _outlines.decode, iter(rows)
+    coming = iter(rows)
     for number in chain.from_iterable(range(piece.start, piece.stop) for piece in pieces):
         row = next(coming, None)
         if row is None or row.number != number:
@@ -228,10 +228,7 @@ def _outlined(pieces: Iterable[Piece], rows: Iterable[Sealed]) -> _Outline:
             redacted[len(found)] = row
             found.append(Outlined("", ""))
         else:
-            try:
-                found.append(decode(row.body))
-            except (msgspec.MsgspecError, UnicodeError) as error:
-                raise _unreadable(row, error) from error
+            found.append(_outline(row))
     return _Outline(found, redacted)
 
 
@@ -241,11 +238,7 @@ def _outline(row: Sealed) -> Outlined:
     try:
         return _outlines.decode(row.body)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise _unreadable(row, error) from error
-
-
-def _unreadable(row: Sealed, error: Exception) -> StoreCorrupt:
-    return StoreCorrupt(f"entry {row.seq} can't be read: {error}", hint="run `perdure verify`")
+        raise StoreCorrupt(f"entry {row.seq} can't be read: {error}", hint="run `perdure verify`") from error
 
 
 def _missing(number: int) -> StoreCorrupt:

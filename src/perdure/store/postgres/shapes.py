@@ -73,7 +73,7 @@ class Shapes:
         return self._listing.encode(_listing(catalogue))
 
     def amounts(self, value: Amounts) -> bytes:
-        return self._amounts.encode(_amounts(value))
+        return self._amounts.encode(astuple(value))
 
     def blob(self, blob: StoredBlob | OutsideBlob) -> bytes:
         return self._blob.encode(_blob(blob))
@@ -106,12 +106,8 @@ def _effect(row: EffectRow) -> tuple[Any, ...]:
     return (row.effect_key, row.seq, row.state)
 
 
-def _amounts(value: Amounts) -> tuple[int, ...]:
-    return astuple(value)
-
-
 def _draw(draw: Draw) -> tuple[Any, ...]:
-    return (draw.owner, draw.pool, _amounts(draw.drawn), _amounts(draw.used), draw.ends)
+    return (draw.owner, draw.pool, astuple(draw.drawn), astuple(draw.used), draw.ends)
 
 
 def _blob(blob: StoredBlob | OutsideBlob) -> tuple[Any, ...]:
