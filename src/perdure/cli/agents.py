@@ -35,6 +35,11 @@ def load(name: str, *, model: str | None = None) -> Agent:
     From here on standard output is for results alone, since the module's code may print.
     """
     place, separator, attribute = name.rpartition(":")
+    if not separator and is_module(name):
+        keep_results()
+        with _guarded(f"importing {name!r}", name):
+            module = _module(name)
+        raise UsageError(f"{name!r} is a module, not an agent", hint=_agents_in(module, name))
     if not separator or not place or not attribute:
         raise UsageError(f"{name!r} names no agent", hint="module:attribute, or path/to/file.py:attribute")
     found = _found(name, place, attribute)
@@ -54,12 +59,7 @@ def _found(name: str, place: str, attribute: str) -> Any:
         try:
             found = getattr(found, step)
         except AttributeError:
-            known = (
-                ", ".join(key for key, item in vars(sys.modules[found.__name__]).items() if isinstance(item, Agent))
-                if isinstance(found, ModuleType)
-                else ""
-            )
-            raise UsageError(f"{place!r} has no {attribute!r}", hint=f"its agents: {known}" if known else "it has no agents") from None
+            raise UsageError(f"{place!r} has no {attribute!r}", hint=_agents_in(found, place)) from None
     if inspect.iscoroutinefunction(found):
         raise UsageError(f"{name!r} is an async function, not an Agent", hint="name an Agent, or a plain function that returns one")
     if isinstance(found, Tool):
@@ -68,6 +68,12 @@ def _found(name: str, place: str, attribute: str) -> Any:
         with _guarded(f"calling {name!r}"):
             found = found()
     return found
+
+
+def _agents_in(found: Any, place: str) -> str:
+    """What could have been named in a module, as advice."""
+    known = [f"{place}:{key}" for key, item in vars(found).items() if isinstance(item, Agent)] if isinstance(found, ModuleType) else []
+    return f"its agents: {', '.join(known)}" if known else "it has no agents"
 
 
 def load_all(name: str, *, model: str | None = None) -> list[Agent]:

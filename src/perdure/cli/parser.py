@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -56,6 +57,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         sections[title] = []
         make(command)
     parser.description = _listed(sections)
+    if not argv:
+        parser.print_help(sys.stderr)
+        raise SystemExit(2)
     if list(argv[:1]) == ["demo"]:
         # The demonstration reads its own options.
         return argparse.Namespace(handler="demo:run", rest=list(argv[1:]))
@@ -89,6 +93,7 @@ def _in_any_order(parser: argparse.ArgumentParser, known: Any, argv: list[str]) 
 
 def _running(command: Any) -> None:
     run = command("run", "run:run", "Send a message to an agent and show the work until its turn ends.", json=True)
+    run.usage = "perdure run [OPTIONS] AGENT TEXT\n       perdure run [OPTIONS] --model NAME TEXT"
     run.add_argument("words", nargs="+", metavar="AGENT TEXT", help="the agent (none with --model) and the message; - reads it from stdin")
     run.add_argument("--model", metavar="NAME", help="the model: openai:… or anthropic:…; without AGENT an assistant without tools")
     run.add_argument("--session", metavar="ID", type=_named, help="the session to go on with, or to begin")

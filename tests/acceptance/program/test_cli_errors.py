@@ -72,8 +72,9 @@ def stored(tmp_path_factory: pytest.TempPathFactory, copies: Copies) -> Path:
         (["run", SHOP, " "], 2, "empty"),
         (["run", SHOP], 2, "agent and a message"),
         (["run", SHOP, "more", "words"], 2, "quotes"),
-        (["run", "agents_here", "hello"], 2, "module:attribute"),
-        (["run", "agents_here:nobody", "hello"], 2, "its agents: shop"),
+        (["run", "agents", "hello"], 2, "module:attribute"),
+        (["run", "agents_here", "hello"], 2, "is a module, not an agent (its agents: agents_here:shop, "),
+        (["run", "agents_here:nobody", "hello"], 2, "its agents: agents_here:shop"),
         (["run", "agents_here:number", "hello"], 2, "not an Agent"),
         (["run", "agents_here:refund", "hello"], 2, "'agents_here:refund' is a tool, not an Agent"),
         (["run", "no_such_module:agent", "hello"], 2, "can't be imported"),
@@ -105,6 +106,11 @@ def test_a_mistake_is_answered_with_what_to_do(perdure: Program, command: list[s
     assert words in perdure.errors
     if command != ["dance"]:
         assert len([line for line in perdure.errors.splitlines() if not line.startswith(("usage:", " "))]) == 1
+
+
+def test_without_a_command_all_of_them_are_listed(perdure: Program) -> None:
+    assert perdure(code=2) == ""
+    assert "Put a message into a session's inbox" in perdure.errors
 
 
 def test_a_missing_key_is_a_mistake_in_the_command(perdure: Program) -> None:
