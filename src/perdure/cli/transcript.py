@@ -53,9 +53,8 @@ def fork(arguments: argparse.Namespace) -> Awaitable[int]:
         if screen.as_json:
             screen.json(plain(made))
             return
-        screen.line(
-            ("✓ ", "green"), (made.session_id, "bold"), f"  {counted(made.count, 'message')}, {made.cut} of them from {made.parent}"
-        )
+        came = f", {made.cut} of them" * (made.cut < made.count)
+        screen.line(("✓ ", "green"), (made.session_id, "bold"), f"  {counted(made.count, 'message')}{came} from {made.parent}")
         _beyond(screen, made.session_id, made.effects)
 
     return _run(arguments, go)

@@ -37,7 +37,7 @@ def test_branches_are_shown_as_a_tree(perdure: Program) -> None:
     perdure("run", SHOP, "hello", "--session", "s")
     made = perdure.json("fork", "s", "--at", "2", "--session", "left")
     assert (made["session_id"], made["cut"], made["parent"]) == ("left", 2, "s")
-    perdure("fork", "left", "something else", "--at", "0", "--session", "deeper")
+    assert "1 message, 0 of them from left" in perdure("fork", "left", "something else", "--at", "0", "--session", "deeper")
     tree = perdure.json("show", "deeper", "--tree")
     assert [(branch["session_id"], branch["depth"]) for branch in tree] == [("s", 0), ("left", 1), ("deeper", 2)]
     assert "    deeper" in perdure("show", "s", "--tree")
@@ -85,7 +85,7 @@ def test_the_transcript_is_shown_with_what_edits_need(perdure: Program) -> None:
     assert "hello there" in perdure("show", "s", "--transcript")
     assert "hello there" not in perdure("show", "s", "--transcript", "--revision", revision[:12])
     assert len(perdure("show", "s", "--transcript", "--last", "1").splitlines()) == 2
-    perdure("fork", "s", "--at", "1", "--session", "f")
+    assert "f  1 message from s" in perdure("fork", "s", "--at", "1", "--session", "f")
     assert "of s" in perdure("show", "f", "--transcript")
     perdure("show", "s", "--transcript", "--revision", "f" * 64, code=3)
     perdure("show", "nobody", "--transcript", code=3)
