@@ -21,6 +21,7 @@ from perdure.store.conformance.submissions import Submissions
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.address import parse
 from perdure.store.postgres.line import Line, connect
+from perdure.store.postgres.writer import Job, Writer
 from tests.postgres import Server
 
 PARTITIONED = Path(__file__).with_name("partitioned.sql")
@@ -76,9 +77,18 @@ class TestAnotherBackendEachTime(Commits, Holding):
         def run_elsewhere(line: Line, name: str, *values: Any, timeout: float | None = None) -> Any:
             if not line.in_transaction:
                 line.close()
-                Line.__init__(line, connect(place.conninfo, {}, 1.0).psycopg, line._queries, line._timeout)
+                Line.__init__(line, connect(place.conninfo, {}, 1.0).psycopg, line._queries, line.timeout)
             return run(line, name, *values, timeout=timeout)
 
+        send = Writer._send
+
+        def send_elsewhere(writer: Writer, jobs: list[Job]) -> None:
+            if (line := writer._drop()) is not None:
+                line.close()
+                writer._take(writer._database.connect())
+            send(writer, jobs)
+
         monkeypatch.setattr(Line, "run", run_elsewhere)
+        monkeypatch.setattr(Writer, "_send", send_elsewhere)
         place = PostgresPlace(postgres, listen="no")
         return place

@@ -170,6 +170,35 @@ async def test_a_statement_that_hangs_is_cancelled_and_tried_again_before_anybod
         assert await committing == Committed(2, 0, 1)
 
 
+async def test_an_answer_that_came_while_the_loop_was_held_up_is_in_time_whatever_the_loop_does_first(postgres: Server) -> None:
+    async with opened(postgres, postgres.schema(), timeout=0.3) as store:
+        no = await create(store)
+        committing = asyncio.create_task(store.commit(step(no)))
+        while not store._writer._sent:
+            await asyncio.sleep(0)
+        connection = store._writer._line
+        time.sleep(0.4)
+        store._writer._watch()
+        assert await committing == Committed(2, 0, 1)
+        assert store._writer._line is connection
+
+
+async def test_a_statement_that_is_longer_than_the_connection_takes_at_once_is_sent_in_parts_and_holds_up_nobody(postgres: Server) -> None:
+    async with opened(postgres, postgres.schema()) as store, asyncio.timeout(20):
+        numbers = [await create(store, f"s{index}") for index in range(4)]
+        large = [content(bytes([index]) * 3_000_000) for index in range(4)]
+        committing = [asyncio.create_task(store.commit(step(no, blobs=(blob,)))) for no, blob in zip(numbers, large, strict=True)]
+        while store._writer._line is None or not store._writer._line.unsent:
+            await asyncio.sleep(0)
+            assert not all(task.done() for task in committing), "it was sent at once"
+        assert [await task for task in committing] == [Committed(2, 0, 1)] * 4
+        for index, blob in enumerate(large):
+            stored = await store.blob(f"s{index}", blob.digest)
+            assert stored is not None
+            assert stored.data == blob.data
+        assert not store._writer._line.unsent
+
+
 @pytest.mark.parametrize("table", ["journal", "inbox", "sessions", "effects", "blobs"])
 async def test_a_trigger_that_ignores_rows_is_no_success(postgres: Server, table: str) -> None:
     from perdure.store.base import EffectRow
@@ -477,7 +506,7 @@ async def test_without_the_package_it_says_which_extra_has_it(monkeypatch: pytes
     with pytest.raises(MissingExtra) as caught:
         async with perdure.open("postgresql://here/x"):
             pass
-    assert "pip install 'perdure[postgres]'" in str(caught.value)
+    assert "pip install '.[postgres]' in a clone" in str(caught.value)
 
 
 # ------------------------------------------------------------------------------------------------------------------- the time

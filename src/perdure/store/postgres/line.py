@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg.pq.abc import PGconn
 
-__all__ = ["Demoted", "Failed", "Line", "Lost", "Overdue", "connect", "misunderstood", "translate"]
+__all__ = ["Demoted", "Failed", "Line", "Lost", "Overdue", "connect", "misunderstood", "overdue", "translate"]
 
 CANCEL_PATIENCE = 1.0
 """How long a statement that was asked to stop may take for it (seconds)."""
@@ -69,9 +69,13 @@ class Line:
 
     def __init__(self, connection: psycopg.Connection[Any], queries: dict[str, bytes], timeout: float) -> None:
         self.psycopg = connection
+        self.timeout = timeout
+        self.unsent = False
+        """Whether a part of the statement is still to be sent."""
         self._pg = connection.pgconn
         self._queries = queries
-        self._timeout = timeout
+        self._rows: list[tuple[Any, ...]] = []
+        self._failed: Failed | None = None
         self._poll = select.poll()
         self._poll.register(self._pg.socket, 0)
 
@@ -97,12 +101,46 @@ class Line:
 
     def run(self, name: str, *values: Any, timeout: float | None = None) -> list[tuple[Any, ...]]:
         """The rows of a named statement. Raises `Failed` and `Lost`; a statement that takes longer than its time is cancelled, and lost."""
-        parameters = [bind(value) for value in values]
-        return self._result(lambda: self._pg.send_query_params(self._queries[name], parameters, None, [1] * len(parameters), 1), timeout)
+        return self._run(lambda: self.begin(name, *values), timeout)
 
     def script(self, text: str, *, timeout: float) -> None:
         """Many statements without parameters, in one transaction, and in so many seconds together. Raises as `run` does."""
-        self._result(lambda: self._pg.send_query(text.encode()), timeout)
+        self._run(lambda: self._begin(lambda: self._pg.send_query(text.encode())), timeout)
+
+    def begin(self, name: str, *values: Any) -> None:
+        """Send a named statement, without waiting: whenever the socket is ready, `advance` says what came of it. Raises `Lost`."""
+        parameters = [bind(value) for value in values]
+        self._begin(lambda: self._pg.send_query_params(self._queries[name], parameters, None, [1] * len(parameters), 1))
+
+    def advance(self) -> list[tuple[Any, ...]] | None:
+        """The rows of the statement that was begun; None: the server has not said all, or not got all. Raises `Failed`, and `Lost`, after
+        which only `close` is left."""
+        import psycopg
+
+        pg = self._pg
+        try:
+            pg.consume_input()
+            if self.unsent:
+                self.unsent = bool(pg.flush())
+            while not pg.is_busy():
+                result = pg.get_result()
+                if result is None:
+                    return self._outcome()
+                if result.status == _TUPLES:
+                    self._rows = read(result)
+                elif result.status not in (_COMMAND, _EMPTY):
+                    self._failed = self._failed or Failed(_field(result, _SQLSTATE), _field(result, _MESSAGE) or _said(pg))
+        except psycopg.Error as error:
+            raise Lost(_short(error)) from error
+        return None
+
+    def stop(self) -> None:
+        """Ask the server to end the statement; the connection is given up either way, since its state is not known."""
+        import psycopg
+
+        with suppress(psycopg.Error):
+            self.psycopg.cancel_safe(timeout=CANCEL_PATIENCE)
+        self.close()
 
     def notices(self) -> list[str]:
         """What others announced since, without waiting. Raises `Lost`."""
@@ -118,59 +156,53 @@ class Line:
                 found.append(notice.extra.decode(errors="replace"))
         return found
 
-    def _result(self, send: Callable[[], None], timeout: float | None) -> list[tuple[Any, ...]]:
-        import psycopg
-
-        end = time.monotonic() + (self._timeout if timeout is None else timeout)
+    def _run(self, begin: Callable[[], None], timeout: float | None) -> list[tuple[Any, ...]]:
+        end = time.monotonic() + (self.timeout if timeout is None else timeout)
         try:
-            send()
-            return self._read(end)
-        except psycopg.Error as error:
+            begin()
+            rows = None
+            while rows is None:
+                if not self._ready(end):
+                    self.stop()
+                    raise overdue()
+                rows = self.advance()
+        except Lost:
             self.close()
-            raise Lost(_short(error)) from error
-
-    def _read(self, end: float) -> list[tuple[Any, ...]]:
-        pg = self._pg
-        rows: list[tuple[Any, ...]] = []
-        failed: Failed | None = None
-        while True:
-            while (unsent := pg.flush()) or pg.is_busy():
-                if not self._ready(end, writing=bool(unsent)):
-                    self._stop()
-                    raise Overdue("a statement took too long, and was cancelled")
-                pg.consume_input()
-            result = pg.get_result()
-            if result is None:
-                break
-            if result.status == _TUPLES:
-                rows = read(result)
-            elif result.status not in (_COMMAND, _EMPTY):
-                failed = failed or Failed(_field(result, _SQLSTATE), _field(result, _MESSAGE) or _said(pg))
-        if failed is not None:
-            if failed.sqlstate == "25006":
-                # Nobody who knows that it may only read comes here: it was the primary when it was opened.
-                self.close()
-                raise Demoted(failed.message)
-            if failed.sqlstate[:3] in ("57P", "08P", "") or failed.sqlstate[:2] == "08" or pg.status != 0:
-                self.close()
-                raise Lost(failed.message)
-            raise failed
+            raise
         return rows
 
-    def _ready(self, end: float, *, writing: bool) -> bool:
+    def _begin(self, send: Callable[[], None]) -> None:
+        import psycopg
+
+        self._rows, self._failed = [], None
+        try:
+            send()
+            self.unsent = bool(self._pg.flush())
+        except psycopg.Error as error:
+            raise Lost(_short(error)) from error
+
+    def _outcome(self) -> list[tuple[Any, ...]]:
+        failed = self._failed
+        if failed is None:
+            return self._rows
+        if failed.sqlstate == "25006":
+            # Nobody who knows that it may only read comes here: it was the primary when it was opened.
+            raise Demoted(failed.message)
+        if failed.sqlstate[:3] in ("57P", "08P", "") or failed.sqlstate[:2] == "08" or self._pg.status != 0:
+            raise Lost(failed.message)
+        raise failed
+
+    def _ready(self, end: float) -> bool:
         left = end - time.monotonic()
         if left <= 0:
             return False
-        self._poll.modify(self._pg.socket, select.POLLIN | (select.POLLOUT if writing else 0))
+        self._poll.modify(self._pg.socket, select.POLLIN | (select.POLLOUT if self.unsent else 0))
         return bool(self._poll.poll(left * 1000))
 
-    def _stop(self) -> None:
-        """Ask the server to end the statement; the connection is given up either way, since its state is not known."""
-        import psycopg
 
-        with suppress(psycopg.Error):
-            self.psycopg.cancel_safe(timeout=CANCEL_PATIENCE)
-        self.close()
+def overdue() -> Overdue:
+    """What whoever waits for a statement is told once its time is over."""
+    return Overdue("a statement took too long, and was cancelled")
 
 
 def connect(conninfo: str, queries: dict[str, bytes], timeout: float) -> Line:
@@ -178,7 +210,7 @@ def connect(conninfo: str, queries: dict[str, bytes], timeout: float) -> Line:
     try:
         import psycopg
     except ImportError as error:
-        raise MissingExtra("PostgreSQL needs psycopg", hint="pip install 'perdure[postgres]'") from error
+        raise MissingExtra("PostgreSQL needs psycopg", extra="postgres") from error
     try:
         connection = psycopg.Connection.connect(conninfo, autocommit=True, prepare_threshold=None)
         # Text goes both ways as it is, whatever encoding the environment or the address is set to.

@@ -140,8 +140,7 @@ class PostgresStore:
             self._alone = Lanes(database, 2, "alone")
             self._pulse = Lanes(database, 1, "pulse")
             self._notices = Notices(database, self._loop, self._listeners.tell, self._poll)
-            self._writer = Writer(database, self._loop, self._changed)
-            self._writer.start(line)
+            self._writer = Writer(database, self._loop, self._changed, line)
             self._known = database.store_id, database.secret
             self._runners.clear()
             self._database = self._last = database

@@ -1,26 +1,26 @@
-"""The one thread whose connection carries the commits and submissions of all sessions: what waits goes together, in one statement.
+"""The one connection that carries the commits and submissions of all sessions: what waits goes together, in one statement.
 
 Each of them is a savepoint of the server, so that one that fails undoes itself alone; and none waits for a row that another process has
 locked: it is tried again with the next ones. If the answer is lost, the same ones are sent again, and the server knows those that it has.
 Nobody is answered before that is known.
+
+All of it happens on the event loop, which neither waits for the server nor for a thread; only connecting has one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from queue import Empty, SimpleQueue
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...core.errors import StoreBroken, UsageError
 from ..base import Commit, CommitAnswer, Committed, Send, SendAnswer, Sent
 from .answers import Answer, committed, sent
 from .database import FIRST_PAUSE, LONGEST_PAUSE, Database, unknown
-from .line import Failed, Line, Lost, translate
+from .line import Failed, Line, Lost, overdue, translate
 from .wire import BOOLS
 
 __all__ = ["BATCH_LIMIT", "Writer"]
@@ -39,15 +39,15 @@ TRIES = 10
 
 
 class Job:
-    """A write, who waits for it, and what is to be told: an answer or an exception."""
+    """A write, who waits for it, and what is to be told: an answer or an exception. ``alone``: it shares no statement."""
 
-    __slots__ = ("again", "answer", "began", "changed", "error", "future", "tries", "what", "written")
+    __slots__ = ("again", "alone", "answer", "began", "changed", "error", "future", "tries", "what", "written")
 
     def __init__(self, what: Commit | Send, future: asyncio.Future[Any]) -> None:
         self.what = what
         self.future = future
         self.written = b""
-        self.again = False
+        self.again = self.alone = False
         self.tries = 0
         self.began = 0.0
         self.answer: CommitAnswer | SendAnswer | None = None
@@ -56,79 +56,69 @@ class Job:
 
 
 class Writer:
-    """Runs in a thread of its own from `start` to `stop`. ``notice`` is called on the loop for every session that was changed."""
+    """Writes on ``line``, and on what replaces it once it is lost. ``notice`` is called for every session that was changed."""
 
-    def __init__(self, database: Database, loop: asyncio.AbstractEventLoop, notice: Callable[[int], None]) -> None:
+    def __init__(self, database: Database, loop: asyncio.AbstractEventLoop, notice: Callable[[int], None], line: Line) -> None:
         self._database = database
         self._loop = loop
         self._notice = notice
-        self._queue: SimpleQueue[Job | None] = SimpleQueue()
-        self._busy: list[Job] = []
+        self._fresh: deque[Job] = deque()
+        self._again: list[Job] = []
+        self._sent: list[Job] = []
+        self._began = 0.0
         self._pause = BUSY_PAUSE
+        self._resuming: asyncio.TimerHandle | None = None
+        self._watching: asyncio.TimerHandle | None = None
+        self._reconnecting = False
+        self._reconnect_pause = FIRST_PAUSE
         self._ending = False
-        self._line: Line | None = None
-        # A daemon: a store that nobody closed must not keep the program from ending, and what it had answered is durable.
-        self._thread = threading.Thread(target=self._run, name="perdure-writer", daemon=True)
         self._closed: asyncio.Future[None] = loop.create_future()
-
-    def start(self, line: Line) -> None:
-        self._line = line
-        self._thread.start()
+        self._line: Line | None = None
+        self._socket = -1
+        self._take(line)
 
     async def stop(self) -> None:
         """Finish what was put, and let go of the connection."""
-        self._queue.put(None)
+        self._ending = True
+        self._go_on()
         await asyncio.shield(self._closed)
 
     def put(self, what: Commit | Send) -> asyncio.Future[Any]:
-        future = self._loop.create_future()
-        self._queue.put(Job(what, future))
-        return future
+        """Write it with what else waits. It is done even if nobody waits for the future any more."""
+        job = Job(what, self._loop.create_future())
+        self._fresh.append(job)
+        self._go_on()
+        return job.future
 
-    def _run(self) -> None:
-        try:
-            while not self._ending or self._busy:
-                self._turn()
-        finally:
-            if self._line is not None:
-                self._line.close()
-            self._call(self._set, self._closed, None, None)
+    # -------------------------------------------------------------------------------------------------------------------- what is sent
 
-    def _turn(self) -> None:
-        jobs, fresh = self._busy, self._collect()
-        self._busy = []
-        if not fresh and not jobs:
+    def _go_on(self) -> None:
+        """Send what waits, unless a statement is under way."""
+        if self._sent or self._reconnecting:
             return
-        ready = jobs + [job for job in fresh if self._prepared(job)]
-        try:
-            self._write(ready)
-        except BaseException as error:
-            # A bug here must not leave anybody waiting for ever, nor count as an answer about what is stored.
-            for job in ready:
-                job.error = job.error or unknown(error)
-            self._busy = []
-        waiting = {id(job) for job in self._busy}
-        self._call(self._deliver, [job for job in jobs + fresh if id(job) not in waiting])
+        if self._resuming is not None:
+            self._resuming.cancel()
+            self._resuming = None
+        jobs = self._collect()
+        if jobs:
+            self._send(jobs)
+        elif self._ending:
+            self._end()
 
     def _collect(self) -> list[Job]:
-        """Wait for writes; only briefly while others wait for a row."""
-        found: list[Job] = []
-        size = sum(len(job.written) for job in self._busy)
-        try:
-            item = self._queue.get(timeout=self._pause if self._busy else None)
-            while True:
-                if item is None:
-                    self._ending = True
-                    break
-                found.append(item)
-                size += _size(item.what)
-                if len(found) + len(self._busy) >= BATCH_LIMIT or size > BATCH_BYTES:
-                    break
-                item = self._queue.get_nowait()
-        except Empty:
-            if not found:
-                self._pause = min(self._pause * 2, BUSY_PAUSE_LIMIT)
-        return found
+        jobs, self._again = self._again, []
+        if jobs and jobs[0].alone:
+            jobs, self._again = jobs[:1], jobs[1:]
+            return jobs
+        size = sum(len(job.written) for job in jobs)
+        while self._fresh and len(jobs) < BATCH_LIMIT and size <= BATCH_BYTES:
+            job = self._fresh.popleft()
+            if self._prepared(job):
+                size += len(job.written)
+                jobs.append(job)
+            else:
+                self._tell([job])
+        return jobs
 
     def _prepared(self, job: Job) -> bool:
         shapes = self._database.shapes
@@ -145,53 +135,68 @@ class Writer:
         job.began = time.monotonic()
         return True
 
-    def _write(self, jobs: list[Job]) -> None:
-        """Write them in one statement, and note in each what to tell; those whose rows are locked go to ``_busy``."""
-        if not jobs:
+    def _send(self, jobs: list[Job]) -> None:
+        self._sent = jobs
+        if self._line is None:
+            self._reconnect()
             return
+        shapes = self._database.shapes
+        again = any(job.again for job in jobs)
+        self._began = self._loop.time()
         try:
-            answers = self._answers(jobs)
+            commits = shapes.commits([job.written for job in jobs if isinstance(job.what, Commit)])
+            sends = shapes.sends([job.written for job in jobs if isinstance(job.what, Send)])
+            order = BOOLS.encode([isinstance(job.what, Commit) for job in jobs])
+            self._line.begin("write", commits, sends, order, self._database.given(), again)
         except Lost as error:
-            for job in jobs:
-                job.error = unknown(self._database.unreachable(error, "writing"))
+            self._lost(error)
+            return
+        except Exception as error:
+            self._give_up(error)
+            return
+        if self._line.unsent:
+            self._loop.add_writer(self._socket, self._hear)
+        if self._watching is None:
+            self._watching = self._loop.call_later(self._line.timeout, self._watch)
+
+    # ------------------------------------------------------------------------------------------------------------------ what is answered
+
+    def _hear(self) -> None:
+        """The server said something, or takes more."""
+        line = self._line
+        if line is None:
+            return
+        writing = line.unsent
+        try:
+            rows = line.advance()
+        except Lost as error:
+            self._lost(error)
             return
         except Failed as error:
-            if len(jobs) > 1:
-                # Not one of them, or all of them: the statement itself.
-                for job in jobs:
-                    self._write([job])
-                return
-            self._refused(jobs[0], error)
+            self._failed(error)
             return
-        for job, answer in zip(jobs, answers, strict=True):
-            self._answered(job, answer)
-        if answers:
+        except Exception as error:
+            self._give_up(error)
+            return
+        if writing and not line.unsent:
+            self._loop.remove_writer(self._socket)
+        if rows is not None and self._sent:
+            self._answered(rows)
+
+    def _answered(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        jobs, self._sent = self._sent, []
+        try:
+            answers = [Answer.of(row) for row in rows]
+            for job, answer in zip(jobs, answers, strict=True):
+                self._take_answer(job, answer)
             self._database.told(answers[0].moment)
+        except Exception as error:
+            for job in jobs:
+                job.error = job.error or unknown(error)
+            self._again = [job for job in self._again if job.error is None]
+        self._settled(jobs)
 
-    def _answers(self, jobs: list[Job]) -> list[Answer]:
-        """What the server says to each; sent again for as long as patience lasts if that is lost. Raises `Failed` and `Lost`."""
-        shapes = self._database.shapes
-        commits = shapes.commits([job.written for job in jobs if isinstance(job.what, Commit)])
-        sends = shapes.sends([job.written for job in jobs if isinstance(job.what, Send)])
-        order = BOOLS.encode([isinstance(job.what, Commit) for job in jobs])
-        end = time.monotonic() + self._database.patience
-        pause = FIRST_PAUSE
-        again = any(job.again for job in jobs)
-        while True:
-            try:
-                if self._line is None or self._line.closed:
-                    self._line = self._database.connect()
-                return [Answer.of(row) for row in self._line.run("write", commits, sends, order, self._database.given(), again)]
-            except Lost:
-                again = True
-                for job in jobs:
-                    job.again = True
-                if time.monotonic() + pause > end:
-                    raise
-                time.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
-
-    def _answered(self, job: Job, answer: Answer) -> None:
+    def _take_answer(self, job: Job, answer: Answer) -> None:
         if answer.code == "error":
             self._refused(job, Failed(answer.sqlstate, answer.message))
         elif answer.code == "busy":
@@ -200,7 +205,7 @@ class Writer:
                     "another transaction holds the session's row, or its owner's pool", hint="nothing was written; it is safe to try again"
                 )
             else:
-                self._busy.append(job)
+                self._keep(job)
         else:
             self._pause = BUSY_PAUSE
             try:
@@ -213,38 +218,140 @@ class Writer:
             if isinstance(job.answer, Committed) or (isinstance(job.answer, Sent) and not job.answer.duplicate):
                 job.changed = answer.no
 
+    def _failed(self, error: Failed) -> None:
+        """The statement itself was refused, which was not one of them, or all of them."""
+        jobs, self._sent = self._sent, []
+        if len(jobs) > 1:
+            for job in jobs:
+                job.alone = True
+            self._again = jobs + self._again
+        elif jobs:
+            self._refused(jobs[0], error)
+        self._settled(jobs)
+
     def _refused(self, job: Job, error: Failed) -> None:
         job.tries += 1
         if error.again and job.tries < TRIES:
-            self._busy.append(job)
+            self._keep(job)
         else:
             job.error = translate(error, "writing")
 
-    def _deliver(self, jobs: list[Job]) -> None:
-        # On the loop. Whoever stopped waiting changed nothing about the write.
+    def _keep(self, job: Job) -> None:
+        """Others are in its way: it goes with a later statement."""
+        job.alone = False
+        self._again.append(job)
+
+    def _settled(self, jobs: list[Job]) -> None:
+        """Tell of those that are done, and go on: with what is fresh at once, with what others are in the way of in a while."""
+        waiting = {id(job) for job in self._again}
+        self._tell([job for job in jobs if id(job) not in waiting])
+        if self._again and not self._again[0].alone and not self._fresh:
+            self._resuming = self._loop.call_later(self._pause, self._go_on)
+            self._pause = min(self._pause * 2, BUSY_PAUSE_LIMIT)
+        else:
+            self._go_on()
+
+    def _tell(self, jobs: list[Job]) -> None:
+        # Whoever stopped waiting changed nothing about the write.
         for job in jobs:
-            self._set(job.future, job.answer, job.error)
+            if job.future.done():
+                continue
+            if job.error is None:
+                job.future.set_result(job.answer)
+            else:
+                job.future.set_exception(job.error)
         for job in jobs:
             if job.changed is not None:
                 self._notice(job.changed)
 
-    @staticmethod
-    def _set(future: asyncio.Future[Any], answer: Any, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(answer)
+    # -------------------------------------------------------------------------------------------------------------------- the connection
+
+    def _take(self, line: Line) -> None:
+        # Noted, since a connection that was lost has none any more.
+        self._line, self._socket = line, line.socket
+        self._loop.add_reader(self._socket, self._hear)
+
+    def _drop(self) -> Line | None:
+        """The connection, which the loop watches no longer."""
+        line, self._line = self._line, None
+        if line is not None:
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+        return line
+
+    def _lost(self, error: Lost) -> None:
+        """What was under way is sent again on another connection, for as long as patience lasts; who had enough is told."""
+        if (line := self._drop()) is not None:
+            line.close()
+        now = time.monotonic()
+        end = now + self._reconnect_pause - self._database.patience
+        late = [job for job in self._sent if job.began < end]
+        self._sent = [job for job in self._sent if job.began >= end]
+        for job in late:
+            job.error = unknown(self._database.unreachable(error, "writing"))
+        for job in self._sent:
+            job.again = True
+        self._tell(late)
+        if self._sent:
+            self._reconnecting = True
+            self._loop.call_later(self._reconnect_pause, self._reconnect)
+            self._reconnect_pause = min(self._reconnect_pause * 2, LONGEST_PAUSE)
         else:
-            future.set_exception(error)
+            self._go_on()
 
-    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
-        # If the loop is closed, nobody waits any more.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(function, *arguments)
+    def _reconnect(self) -> None:
+        self._reconnecting = True
+        self._loop.run_in_executor(None, self._database.connect).add_done_callback(self._connected)
 
+    def _connected(self, connecting: asyncio.Future[Line]) -> None:
+        self._reconnecting = False
+        try:
+            line = connecting.result()
+        except Lost as error:
+            self._lost(error)
+            return
+        except BaseException as error:
+            self._give_up(error)
+            return
+        self._reconnect_pause = FIRST_PAUSE
+        self._take(line)
+        self._send(self._sent)
 
-def _size(what: Commit | Send) -> int:
-    size = sum(len(getattr(blob, "data", b"")) for blob in what.blobs)
-    if isinstance(what, Send):
-        return size + len(what.body)
-    return size + sum(len(entry.body or b"") for entry in what.entries)
+    def _give_up(self, error: BaseException) -> None:
+        """A bug here, or in what is stored, must leave nobody waiting for ever, nor count as an answer about what is stored."""
+        if (line := self._drop()) is not None:
+            line.close()
+        jobs, self._sent = self._sent, []
+        for job in jobs:
+            job.error = unknown(error)
+        self._tell(jobs)
+        self._go_on()
+
+    def _watch(self) -> None:
+        """A statement was begun a while ago: see whether its time is over."""
+        self._watching = None
+        if not self._sent or self._line is None:
+            return
+        # If the loop was held up, the answer may have been there in time.
+        self._hear()
+        if not self._sent or self._watching is not None or (line := self._line) is None:
+            return
+        left = self._began + line.timeout - self._loop.time()
+        if left > 0:
+            self._watching = self._loop.call_later(left, self._watch)
+            return
+        self._drop()
+        self._reconnecting = True
+        self._loop.run_in_executor(None, line.stop).add_done_callback(self._stopped)
+
+    def _stopped(self, _: asyncio.Future[None]) -> None:
+        self._reconnecting = False
+        self._lost(overdue())
+
+    def _end(self) -> None:
+        if (line := self._drop()) is not None:
+            line.close()
+        if self._watching is not None:
+            self._watching.cancel()
+        if not self._closed.done():
+            self._closed.set_result(None)
