@@ -50,36 +50,37 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 class Calls:
     """Plans and starts the calls of one session's turns. It proposes; `core` decides."""
 
-    def __init__(self, session_id: str, agent: Agent, team: Mapping[str, Agent], context: Context, fetch: Fetch) -> None:
+    def __init__(self, session_id: str, agent: Agent, team: Mapping[str, Agent], context: Context, ledger: Ledger, fetch: Fetch) -> None:
         self._session_id = session_id
         self._agent = agent
         self._team = team
         self._context = context
+        self._ledger = ledger
         self._fetch = fetch
         self._edited: dict[int, dict[str, Any]] = {}
         self._outside: dict[int, ToolCall] = {}
 
-    async def call(self, operation: str, identity: str, ledger: Ledger, batch: Batch | None = None) -> ToolCall:
+    async def call(self, operation: str, identity: str, batch: Batch | None = None) -> ToolCall:
         """What was asked for: by the model in its latest answer, or by who has a tool called outside of the conversation."""
         if not is_outside(operation):
             return self._context.call(identity)
         seq = began(operation)
         if seq not in self._outside:
-            entry = await ledger.entry(seq, batch)
+            entry = await self._ledger.entry(seq, batch)
             assert isinstance(entry, ToolCalled)
             [call] = await resolve_parts(entry.parts, self._fetch)
             assert isinstance(call, ToolCall)
             self._outside = {seq: call}
         return self._outside[seq]
 
-    async def judge(self, checkpoint: Checkpoint, hooks: Hooks, ledger: Ledger) -> Said:
+    async def judge(self, checkpoint: Checkpoint, hooks: Hooks) -> Said:
         """Ask the user's code about every call, in call order; the value is what it makes of them, by the calls' ids."""
         turn = checkpoint.turn
         asking = Round(checkpoint)
         judged: dict[str, Judged] = {}
         for index, unplanned in enumerate(turn.unplanned if turn is not None else ()):
             operation = turn.next_id(index) if turn is not None else ""
-            call = await self.call(operation, unplanned.id, ledger)
+            call = await self.call(operation, unplanned.id)
             if self._agent.ends(call.name):
                 # It is the runtime's own, and does nothing.
                 judged[call.id] = Judged(ruling=Allow(), name=call.name, arguments=call.arguments)
@@ -118,41 +119,41 @@ class Calls:
             source=turn.source if turn is not None else None,
         )
 
-    async def results(self, batch: Batch, ledger: Ledger) -> list[tuple[ApprovalCall, ToolCallResponse]]:
+    async def results(self, batch: Batch) -> list[tuple[ApprovalCall, ToolCallResponse]]:
         """The calls of the step that really ran, with what they came to, in call order."""
         found: list[tuple[ApprovalCall, ToolCallResponse]] = []
         for item in batch.turn.tools:
-            receipt = await ledger.entry(item.receipt, batch)
+            receipt = await self._ledger.entry(item.receipt, batch)
             if not isinstance(receipt, OperationEnded) or not receipt.attempt or receipt.status not in ("succeeded", "failed"):
                 continue
             if receipt.failure is not None and receipt.failure.code in _NEVER_RAN:
                 continue
             parts = await resolve_parts(receipt.parts, self._fetch)
             if parts and isinstance(parts[0], ToolCallResponse):
-                arguments = await self.arguments(item, ledger, batch)
+                arguments = await self.arguments(item, batch)
                 found.append((self._asked(batch.checkpoint, item.id, item.plan.name, arguments, item.plan.call), parts[0]))
         return found
 
-    async def plan(self, batch: Batch, ledger: Ledger, fence: int, judged: Mapping[str, Judged]) -> None:
+    async def plan(self, batch: Batch, fence: int, judged: Mapping[str, Judged]) -> None:
         """Plan every call of the last answer. ``judged`` is what the user's code said; it is empty where there is none to ask."""
         turn = batch.turn
-        calls = [await self.call(turn.next_id(index), item.id, ledger, batch) for index, item in enumerate(turn.unplanned)]
+        calls = [await self.call(turn.next_id(index), item.id, batch) for index, item in enumerate(turn.unplanned)]
         planned: list[PlannedCall] = []
         taken: dict[str, str] = {}
         for index, call in enumerate(calls):
-            found = await self._planned(batch, ledger, call, judged.get(call.id))
+            found = await self._planned(batch, call, judged.get(call.id))
             if found.plan.unique and found.verdict in ("allow", "ask"):
-                found = await self._claimed(batch, ledger, found, turn.next_id(index), taken)
+                found = await self._claimed(batch, found, turn.next_id(index), taken)
             planned.append(found)
         batch.apply(CallsPlanned(calls=tuple(planned), fence=fence, at=batch.now))
 
-    async def _claimed(self, batch: Batch, ledger: Ledger, call: PlannedCall, operation: str, taken: dict[str, str]) -> PlannedCall:
+    async def _claimed(self, batch: Batch, call: PlannedCall, operation: str, taken: dict[str, str]) -> PlannedCall:
         """The call, or the answer to one that would do what another one did, or an earlier one of the same step is about to do."""
         plan = call.plan
         if plan.unique in taken:
             done: AlreadyDone | None = AlreadyDone(session=self._session_id, operation=taken[plan.unique], state="pending")
         else:
-            done = await ledger.claimed(plan.unique, operation, batch, self._fetch)
+            done = await self._ledger.claimed(plan.unique, operation, batch, self._fetch)
         if done is None:
             taken[plan.unique] = operation
             return call
@@ -161,14 +162,14 @@ class Calls:
         failure = None if done.state == "succeeded" else _already(done)
         return replace(call, verdict="replay" if failure is None else "reject", failure=failure, parts=parts)
 
-    async def _planned(self, batch: Batch, ledger: Ledger, call: ToolCall, judged: Judged | None) -> PlannedCall:
+    async def _planned(self, batch: Batch, call: ToolCall, judged: Judged | None) -> PlannedCall:
         if judged is None:
             ruling = _stricter(self._agent.policy.static(call.name), batch.checkpoint.tools, call.name)
             judged = Judged(ruling=ruling, name=call.name, arguments=call.arguments)
-        planned = await self._ruled(batch, ledger, call.id, judged)
+        planned = await self._ruled(batch, call.id, judged)
         return replace(planned, arguments=judged.arguments, extension=judged.extension) if judged.extension else planned
 
-    async def _ruled(self, batch: Batch, ledger: Ledger, call: str, judged: Judged) -> PlannedCall:
+    async def _ruled(self, batch: Batch, call: str, judged: Judged) -> PlannedCall:
         agent, name, arguments, ruling = self._agent, judged.name, judged.arguments, judged.ruling
         tool = agent.tool(name)
         plan = Plan(kind="tool", name=name, call=call, arguments=arguments_digest(arguments))
@@ -192,9 +193,9 @@ class Calls:
         if tool.asks:
             deadline = 0 if tool.timeout is None else batch.now + round(tool.timeout * 1000)
             return PlannedCall(plan=plan, verdict="question", deadline=deadline)
-        if (match := await self._match(batch, ledger, plan, tool)) is not None:
+        if (match := await self._match(batch, plan, tool)) is not None:
             if tool.guard == "replay" and not match.other:
-                return PlannedCall(plan=plan, verdict="replay", parts=await self._recorded(batch, ledger, match, plan))
+                return PlannedCall(plan=plan, verdict="replay", parts=await self._recorded(batch, match, plan))
             plan = replace(plan, match=match)
             return PlannedCall(plan=plan, verdict="ask", reason=_repeats(name, match), deadline=batch.now + GUARD_DEADLINE_MS)
         if isinstance(ruling, Ask) and not _granted(batch.checkpoint, plan.name, plan.arguments):
@@ -207,7 +208,7 @@ class Calls:
         plan = _planned(plan, tool, arguments, batch)
         return replace(plan, ends=self._agent.output.argument) if self._agent.ends(tool.name) else plan
 
-    async def start(self, batch: Batch, ledger: Ledger, fence: int) -> bool:
+    async def start(self, batch: Batch, fence: int) -> bool:
         """Start what may start, after one more look at each call. True: something was decided instead, so look again."""
         tools, may_start = batch.turn.tools, startable(batch.turn)
         if not may_start and any(item.status == "started" for item in tools):
@@ -219,7 +220,7 @@ class Calls:
             if item.not_before > batch.now:
                 continue
             tool = self._agent.tool(item.plan.name)
-            arguments = await self.arguments(item, ledger, batch)
+            arguments = await self.arguments(item, batch)
             wrong = _unknown(self._agent, item.plan.name) if tool is None else _withheld(batch.checkpoint.tools, item.plan.name)
             if wrong is None and tool is not None and item.edited:
                 wrong = problem(tool, arguments, batch.now)
@@ -232,41 +233,41 @@ class Calls:
                     plan = self._described(plan, tool, arguments, batch)
                     if plan != item.plan:
                         plans[item.id] = plan
-                    await self._guard(batch, ledger, item.id, plan, tool)
+                    await self._guard(batch, item.id, plan, tool)
                     if plan.unique and len(batch.entries) == before:
-                        await self._claim(batch, ledger, PlannedCall(plan=plan), item.id, taken)
+                        await self._claim(batch, PlannedCall(plan=plan), item.id, taken)
         if len(batch.entries) > before:
             return True
         batch.apply(StartTools(fence=fence, plans=plans, at=batch.now))
         return False
 
-    async def _claim(self, batch: Batch, ledger: Ledger, call: PlannedCall, operation: str, taken: dict[str, str]) -> None:
+    async def _claim(self, batch: Batch, call: PlannedCall, operation: str, taken: dict[str, str]) -> None:
         """Another session may have done it since the call was planned."""
-        call = await self._claimed(batch, ledger, call, operation, taken)
+        call = await self._claimed(batch, call, operation, taken)
         if call.verdict in ("replay", "reject"):
             status: Any = "succeeded" if call.failure is None else "failed"
             ended = AttemptEnded(operation=operation, attempt=0, status=status, parts=call.parts, failure=call.failure, at=batch.now)
             batch.apply(ended)
 
-    async def _guard(self, batch: Batch, ledger: Ledger, operation: str, plan: Plan, tool: Tool) -> None:
+    async def _guard(self, batch: Batch, operation: str, plan: Plan, tool: Tool) -> None:
         """An effect that became uncertain since the call was planned stops it too."""
-        match = await self._match(batch, ledger, plan, tool)
+        match = await self._match(batch, plan, tool)
         if match is not None and tool.guard == "replay" and not match.other:
-            parts = await self._recorded(batch, ledger, match, plan)
+            parts = await self._recorded(batch, match, plan)
             batch.apply(AttemptEnded(operation=operation, attempt=0, status="succeeded", parts=parts, at=batch.now))
         elif match is not None:
             deadline = batch.now + GUARD_DEADLINE_MS
             batch.apply(Guarded(operation=operation, match=match, reason=_repeats(plan.name, match), deadline=deadline, at=batch.now))
 
-    async def _match(self, batch: Batch, ledger: Ledger, plan: Plan, tool: Tool) -> EffectMatch | None:
+    async def _match(self, batch: Batch, plan: Plan, tool: Tool) -> EffectMatch | None:
         if tool.guard == "allow" or not plan.effect_key:
             return None
         key = effect_key(plan.name, plan.effect_key)
-        return await ledger.match(plan, key, batch) or await ledger.beyond(plan, key, exact=tool.key is not None)
+        return await self._ledger.match(plan, key, batch) or await self._ledger.beyond(plan, key, exact=tool.key is not None)
 
-    async def _recorded(self, batch: Batch, ledger: Ledger, match: EffectMatch, plan: Plan) -> tuple[Part, ...]:
+    async def _recorded(self, batch: Batch, match: EffectMatch, plan: Plan) -> tuple[Part, ...]:
         """What an earlier call came to, as the response to this one."""
-        parts = await resolve_parts(await ledger.outcome(match, batch), self._fetch)
+        parts = await resolve_parts(await self._ledger.outcome(match, batch), self._fetch)
         response = parts[0] if parts else None
         if not isinstance(response, ToolCallResponse):
             return (ToolCallResponse(id=plan.call, name=plan.name, response=UNKNOWN_LIVE, is_error=True),)
@@ -274,12 +275,12 @@ class Calls:
         batch.keep(blobs)
         return kept
 
-    async def arguments(self, item: Operation, ledger: Ledger, batch: Batch | None = None) -> Any:
+    async def arguments(self, item: Operation, batch: Batch | None = None) -> Any:
         """What a call runs with: as a person edited it or an extension rewrote it, else as the model wrote it."""
         if not item.edited:
-            return (await self.call(item.id, item.plan.call, ledger, batch)).arguments
+            return (await self.call(item.id, item.plan.call, batch)).arguments
         if item.edited not in self._edited:
-            entry = await ledger.entry(item.edited, batch)
+            entry = await self._ledger.entry(item.edited, batch)
             assert isinstance(entry, RequestClosed | OperationPlanned)
             self._edited[item.edited] = entry.arguments or {}
         return self._edited[item.edited]

@@ -126,14 +126,13 @@ class Driver:
         runtime, session_id = self.runtime, self.session_id
         self.agent = agent
         self.router: Router = runtime.models.router(agent)
-        self._calls = Calls(session_id, agent, self._team, self._known.context, self._known.blob)
+        self._calls = Calls(session_id, agent, self._team, self._known.context, self._known.ledger, self._known.blob)
         outputs = Outputs(agent, session_id, self.clock)
         self._work = Work(
             agent,
             self.router,
             self._performer,
             self._calls,
-            self._known.ledger,
             judge=lambda output: outputs.judge(self._known.checkpoint, output),
             wake=self._wake.set,
             keep=runtime.background.keep,

@@ -257,9 +257,7 @@ class Turns:
         if turn.definition == self.described.digest:
             return
         old = canonical.decode(await self._known.blob(turn.definition))
-        changed, reasons = await change(
-            self._agent, self.definition, old, turn, lambda item: self._calls.arguments(item, self._known.ledger)
-        )
+        changed, reasons = await change(self._agent, self.definition, old, turn, self._calls.arguments)
         if reasons:
             raise DefinitionChanged(
                 f"the unfinished turn {turn.id} of {self._known.session_id!r} can't go on under this definition of {self._agent.name!r}: "
@@ -298,7 +296,7 @@ class Turns:
                 if not await self._review(batch):
                     return
             elif where == "tools" and turn is not None and not self.stopping:
-                if not await self._calls.start(batch, self._known.ledger, fence):
+                if not await self._calls.start(batch, fence):
                     return
             elif where == "model" and turn is not None and turn.transfer:
                 self._hand_over(batch, turn)
@@ -532,7 +530,7 @@ class Turns:
     async def _review(self, batch: Batch) -> bool:
         """Tell the model the results of its calls, as the agent's own code leaves them. False: it has not seen them yet."""
         turn = batch.turn
-        results = await self._calls.results(batch, self._known.ledger) if self._hooks.has("after_tool") else []
+        results = await self._calls.results(batch) if self._hooks.has("after_tool") else []
         said: Said | None = NOTHING_SAID
         if results:
             said = self._hooks.ask(("after_tool", turn.id, turn.step), partial(self._hooks.review, batch.checkpoint, results))
@@ -726,9 +724,7 @@ class Turns:
         await self._known.sync(batch)
         judged: dict[str, Any] = {}
         if self._agent.policy.is_callable or self._hooks.has("before_tool", "permission"):
-            said = self._hooks.ask(
-                ("calls", turn.id, turn.answer), partial(self._calls.judge, batch.checkpoint, self._hooks, self._known.ledger)
-            )
+            said = self._hooks.ask(("calls", turn.id, turn.answer), partial(self._calls.judge, batch.checkpoint, self._hooks))
             if said is None:
                 return
             if said.fault is not None:
@@ -738,7 +734,7 @@ class Turns:
                 return
             judged = said.value
         await self._look_at_pool(batch, len(turn.unplanned))
-        await self._calls.plan(batch, self._known.ledger, fence, judged)
+        await self._calls.plan(batch, fence, judged)
 
 
 def middleware_error(fault: Fault) -> MiddlewareError:

@@ -26,7 +26,6 @@ from ..models.router import Router
 from ..store.base import StoredBlob
 from ..tools.tool import WithMedia
 from .calls import Calls
-from .ledger import Ledger
 from .perform import LETTING_GO_SECONDS, Late, Outcome, Performed, Performer, asked_to_stop
 from .prepare import Asked
 from .transactions import Transaction
@@ -61,7 +60,6 @@ class Work:
         router: Router,
         performer: Performer,
         calls: Calls,
-        ledger: Ledger,
         *,
         judge: Callable[[Any], Awaitable[str]],
         wake: Callable[[], None],
@@ -79,7 +77,6 @@ class Work:
         self._router = router
         self._performer = performer
         self._calls = calls
-        self._ledger = ledger
         self._judge = judge
         self._wake = wake
         self._keep = keep
@@ -165,7 +162,7 @@ class Work:
         if tool is None:
             failure = Failure(code="unknown_tool", message=f"there is no tool {name!r} any more")
             return msgspec.structs.replace(self._performer.stopped(item, failure, began=False), status="failed"), ()
-        arguments = await self._calls.arguments(item, self._ledger)
+        arguments = await self._calls.arguments(item)
         if item.plan.ends:
             return await self._performer.finish(item, tool, arguments, self._judge)
         if name == READ_RESULT and self._agent.archive is not None:
@@ -174,7 +171,7 @@ class Work:
 
     async def _reconcile(self, item: Operation) -> Outcome:
         tool = self._agent.tool(item.plan.name)
-        arguments = await self._calls.arguments(item, self._ledger) if tool is not None else {}
+        arguments = await self._calls.arguments(item) if tool is not None else {}
         report, blobs = await self._performer.reconcile(item, self._agent, tool, arguments)
         if isinstance(report, Reconciled):
             report = msgspec.structs.replace(report, fence=self._fence)

@@ -312,7 +312,7 @@ def test_a_key_that_only_the_package_finds_is_a_key(monkeypatch: pytest.MonkeyPa
 
 
 def working(arguments: Any) -> tuple[Work, asyncio.Event]:
-    async def late_arguments(item: Operation, ledger: Any) -> Any:
+    async def late_arguments(item: Operation) -> Any:
         raise arguments
 
     woken = asyncio.Event()
@@ -331,7 +331,6 @@ def working(arguments: Any) -> tuple[Work, asyncio.Event]:
         cast("Any", None),
         performer,
         cast("Any", SimpleNamespace(arguments=late_arguments)),
-        cast("Any", None),
         judge=cast("Any", None),
         prices=lambda _: None,
         wake=woken.set,
