@@ -414,7 +414,6 @@ class Driver:
             return "again"
         if checkpoint.agent in self.given.successors or (checkpoint.turn is not None and checkpoint.turn.handoffs):
             await self._become(checkpoint.agent)
-        self._performer.identity, self._performer.turn = self._known.checkpoint.identity, self._known.checkpoint.turn
         self._performer.checkpoint = self._known.checkpoint
         await self._read_metadata()
         if row.holder is not None and head.holder_alive and row.holder != self.runtime.runner_id:
@@ -554,7 +553,7 @@ class Driver:
         self.forced = False
         if await self._known.committed(batch, commit, answer, self.runtime.runner_id if self.held else None):
             self._wake.set()
-        self._performer.checkpoint, self._performer.turn = batch.checkpoint, batch.checkpoint.turn
+        self._performer.checkpoint = batch.checkpoint
         await self._read_metadata()
         self.ran_a_turn |= TurnStarted in kinds
         self._turns.committed(batch, begun=commit.claim is not None or TurnStarted in kinds)

@@ -17,7 +17,7 @@ from ..agent import Agent
 from ..agent.output import ValidatorFailed
 from ..core import canonical
 from ..core.budget import ms_left
-from ..core.checkpoint import CALLS_LIMIT, Checkpoint, Operation, Turn
+from ..core.checkpoint import CALLS_LIMIT, Checkpoint, Operation
 from ..core.context import NOTES_LIMIT
 from ..core.effects import may_be_unknown
 from ..core.errors import (
@@ -37,7 +37,7 @@ from ..core.ids import idempotency_key, owner_of
 from ..core.media import Media, content_type
 from ..core.memory import STATE_LIMIT
 from ..core.messages import INLINE_LIMIT, Part, Private, Reasoning, Text, ToolCall, ToolCallResponse, media_of, set_aside
-from ..core.records import MODEL_KINDS, Failure, Identity
+from ..core.records import MODEL_KINDS, Failure
 from ..core.reports import AttemptEnded, ErrandsDone, Fail, Reconciled
 from ..core.rules.endings import ASLEEP, RAISED
 from ..core.usage import Usage
@@ -198,11 +198,9 @@ class Performer:
     ) -> None:
         self.media = False
         """Whether the next model request may hold media."""
-        self.identity = Identity()
         self.metadata: dict[str, Any] = {}
-        self.checkpoint: Checkpoint | None = None
+        self.checkpoint = Checkpoint()
         """Where the session stood at the last commit."""
-        self.turn: Turn | None = None
         self.steps: Steps | None = None
         self.give_up: Callable[[Operation, Outcome], None] = lambda operation, outcome: None
         """Told what came of a call that doesn't end although its time is over."""
@@ -225,7 +223,7 @@ class Performer:
         sending = False
         settings = request.settings
         seconds = MODEL_SECONDS if settings.timeout is None else min(settings.timeout, LONGEST_SECONDS)
-        left = None if self.checkpoint is None else ms_left(self.checkpoint)
+        left = ms_left(self.checkpoint)
 
         def cut_off(over: _TimeIsOver) -> Outcome:
             if over.limit:
@@ -581,6 +579,9 @@ class Performer:
             # What has passed is as good as now, and 0 would be no time.
             await outside(name, until=max(1, until), aside=set_aside)
 
+        turn = self.checkpoint.turn
+        if turn is not None and turn.id != owner_of(operation.id):
+            turn = None
         return ToolContext(
             session_id=self._session_id,
             turn=owner_of(operation.id),
@@ -589,10 +590,10 @@ class Performer:
             call=operation.plan.call,
             idempotency_key=idempotency_key(self._store_id, self._session_id, operation.id),
             callback_token=tokens.issue(self._secret, self._session_id, operation.id, operation.attempt),
-            identity=self.identity,
+            identity=self.checkpoint.identity,
             metadata=deepcopy(self.metadata),
-            author=self.turn.author if self.turn is not None else "",
-            source=self.turn.source if self.turn is not None else None,
+            author=turn.author if turn is not None else "",
+            source=turn.source if turn is not None else None,
             agent=agent.name,
             effect=operation.plan.effect,
             outside=outside if acts else None,

@@ -88,8 +88,7 @@ async def _ask(runtime: Runtime, agent: Agent, item: Uncertain) -> Reconciliatio
         late=lambda *result: None,
         fetch=fetch,
     )
-    performer.identity, performer.metadata = checkpoint.identity, await read_metadata(checkpoint.metadata, fetch)
-    performer.turn = checkpoint.turn if held is not None else None
+    performer.checkpoint, performer.metadata = checkpoint, await read_metadata(checkpoint.metadata, fetch)
     plan = Plan(kind="tool", name=item.name, effect=tool.effect, call=item.call)
     answer = await performer.told(Operation(id=item.operation, plan=plan, attempt=item.attempt), agent, tool, item.arguments)
     settled = True

@@ -147,7 +147,7 @@ class Work:
         name = item.plan.name
         if item.plan.kind in MODEL_KINDS:
             asked = self.requests[item.id]
-            model, prices = self._router.model(name), self._prices(self._performer.turn)
+            model, prices = self._router.model(name), self._prices(self._performer.checkpoint.turn)
             if prices is not None and prices.lacks(model):
                 # Before anything is sent: nothing may come between an answer and its receipt.
                 await asyncio.to_thread(prices.load)
