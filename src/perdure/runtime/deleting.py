@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from ..core.entries import Forked, Redacted
+from ..core.errors import SessionBusy
 from ..core.journal import open_entry
 from ..store.base import SessionRow, Store
 
@@ -16,24 +17,34 @@ DIGEST = re.compile(rb"[0-9a-f]{64}")
 
 PAGE = 200
 
+TRIES = 100
+"""How often it is found out what goes, if sessions begin in the tree each time."""
+
 
 async def delete(store: Store, row: SessionRow, *, tree: bool) -> list[str]:
     """Delete a session and those of the agents that it called, or with ``tree`` what was forked from it too.
 
     Then what is left of those that had been deleted before, which nobody needs any more now.
 
-    Each is a transaction; what a crash leaves undone, `finish` does. Returns the ids that were deleted.
+    Each is a transaction; what a crash leaves undone, `finish` does. Returns the ids that were deleted. Raises `SessionBusy` if others
+    begin in the tree all the time.
     """
-    doomed, chosen = [row], {row.no}
-    rows = await store.tree(row.root)
-    for found in doomed:
-        more = [other for other in rows if other.parent == found.session_id and (tree or other.parent_kind == "child")]
-        doomed += [other for other in more if other.no not in chosen]
-        chosen |= {other.no for other in more}
-    # Forks first: a parent is destroyed whole once nobody needs it.
-    for found in reversed(doomed):
-        if found.status != "deleted":
-            await _destroy(store, found)
+    for _ in range(TRIES):
+        doomed, chosen = [row], {row.no}
+        rows = await store.tree(row.root)
+        for found in doomed:
+            more = [other for other in rows if other.parent == found.session_id and (tree or other.parent_kind == "child")]
+            doomed += [other for other in more if other.no not in chosen]
+            chosen |= {other.no for other in more}
+        # Forks first: a parent is destroyed whole once nobody needs it.
+        for found in reversed(doomed):
+            if found.status != "deleted" and not await _destroy(store, found, len(rows)):
+                # A session began in the tree, which may need what would have gone, or go with it.
+                break
+        else:
+            break
+    else:
+        raise SessionBusy(f"others begin in the tree of {row.session_id!r} all the time", hint="try again when less is going on")
     # Only what these came from can be needed no more because of them; a look at every tombstone of the tree would cost more each time.
     of = {found.session_id: found for found in rows}
     above, at = set[int](), of.get(row.parent or "")
@@ -59,7 +70,7 @@ async def _tidy(store: Store, root: str, among: Set[int] | None) -> None:
         if left.status != "deleted" or (among is not None and left.no not in among):
             continue
         if await left_over(store, left, await needed_by_forks(store, left, forks)):
-            await _destroy(store, left)
+            await _destroy(store, left, len(rows))
 
 
 class Needed(NamedTuple):
@@ -119,8 +130,11 @@ async def left_over(store: Store, row: SessionRow, needed: Needed) -> list[str]:
     return found
 
 
-async def _destroy(store: Store, row: SessionRow) -> None:
+async def _destroy(store: Store, row: SessionRow, size: int) -> bool:
+    """``size`` is how many sessions its tree had. False, and nothing was done: it has others by now."""
     tree = await store.tree(row.root)
+    if len(tree) != size:
+        return False
     needed = await needed_by_forks(store, row, living_forks(tree))
     others = any(other.status != "deleted" and other.no != row.no for other in tree)
     # The last one takes all of the tree's content with it.
@@ -133,4 +147,4 @@ async def _destroy(store: Store, row: SessionRow) -> None:
         after = page[-1].seq
     for waiting in await store.inbox(row.no):
         erased |= {found.decode(): None for found in DIGEST.findall(waiting.body or b"") if found.decode() in held}
-    await store.delete(row.no, keep=needed.keep, receipts=needed.receipts, erased=tuple(erased))
+    return await store.delete(row.no, keep=needed.keep, receipts=needed.receipts, erased=tuple(erased), tree=size)

@@ -41,6 +41,7 @@ __all__ = [
     "News",
     "NoSession",
     "OutsideBlob",
+    "ParentRedacted",
     "QueueIsFull",
     "Refusal",
     "Run",
@@ -305,7 +306,10 @@ CommitAnswer: TypeAlias = Committed | Stale | InboxMoved | Held | AlreadyThere |
 
 
 class NewSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session's beginning: its first entries, the checkpoint after them, and the catalogue's columns."""
+    """A session's beginning: its first entries, the checkpoint after them, and the catalogue's columns.
+
+    ``parent_version`` is the parent's when what is taken over from it was read.
+    """
 
     root: str
     parent: str | None
@@ -315,12 +319,17 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: bytes
     catalogue: Catalogue
     blobs: tuple[StoredBlob | OutsideBlob, ...] = ()
+    parent_version: int | None = None
 
 
 class Created(msgspec.Struct, frozen=True):
     """The session is there, idle, and durable."""
 
     no: int
+
+
+class ParentRedacted(msgspec.Struct, frozen=True):
+    """Content of the parent was redacted since it was read; nothing was written."""
 
 
 class IdTaken(msgspec.Struct, frozen=True):
@@ -499,8 +508,11 @@ class Store(Protocol):
         An archived session takes nothing new, a halted one only what is ``patient``, and both still know what they took before.
         """
 
-    async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession:
-        """Begin a session without a submission. `NoSession`: the parent that it names isn't there. Durable when this returns `Created`."""
+    async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession | ParentRedacted:
+        """Begin a session without a submission. `NoSession`: the parent that it names isn't there; `ParentRedacted`: not as it was read.
+
+        Durable when this returns `Created`.
+        """
 
     async def adopt(self, sessions: Sequence[Adoption]) -> Adopted | IdTaken:
         """Take over whole sessions, all or none. Durable when this returns `Adopted`.
@@ -612,13 +624,16 @@ class Store(Protocol):
     async def forget(self, consumer: str) -> None:
         """Remove a consumer's cursors in all sessions. Idempotent."""
 
-    async def delete(self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = ()) -> None:
+    async def delete(
+        self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = (), tree: int | None = None
+    ) -> bool:
         """Destroy a session's content; its id and submissions leave a tombstone, so that neither can run again.
 
         What its operations took stays taken; what was pending is uncertain from now on. For those that were forked from it, the entries
         up to ``keep`` and those of ``receipts`` stay, with their effects and what says of content that it was redacted; deleting it again,
         with less to keep, destroys those too. ``erased`` is content of the tree that goes unless another entry or waiting submission still
-        holds its digest.
+        holds its digest. ``tree`` is how many sessions the tree had when all that was found out: if it has more by now, nothing is done,
+        and this returns False.
         """
 
     async def free(self, no: int) -> int:

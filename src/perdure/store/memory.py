@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from typing import Any, TypeVar
 
 import msgspec
@@ -44,6 +44,7 @@ from .base import (
     NewSession,
     NoSession,
     OutsideBlob,
+    ParentRedacted,
     QueueIsFull,
     Run,
     Runner,
@@ -283,7 +284,7 @@ class MemoryStore:
         self._tell(row.no)
         return Sent(no=row.no, row=arrived, duplicate=False, created=created)
 
-    async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession:
+    async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession | ParentRedacted:
         self._time()
         rules.check_new(new)
         known = self._content.by_id.get(session_id)
@@ -291,6 +292,10 @@ class MemoryStore:
             return IdTaken(deleted=known.row.status == "deleted")
         if (refused := self._no_parent(new)) is not None:
             return refused
+        if new.parent is not None and (read := new.parent_version) is not None:
+            since = takewhile(lambda item: item.seq > read, reversed(self._content.by_id[new.parent].journal))
+            if any(item.kind == "redacted" for item in since):
+                return ParentRedacted()
         session = self._create(session_id, new, at)
         self._tell(session.row.no)
         return Created(session.row.no)
@@ -566,12 +571,16 @@ class MemoryStore:
         for session in self._content.by_no.values():
             session.cursors.pop(consumer, None)
 
-    async def delete(self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = ()) -> None:
+    async def delete(
+        self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = (), tree: int | None = None
+    ) -> bool:
         self._time()
         session = self._content.by_no.get(no)
         if session is None:
-            return
+            return True
         row = session.row
+        if tree is not None and tree != sum(other.row.root == row.root for other in self._content.by_no.values()):
+            return False
         if row.status != "deleted":
             session.row = _replace(
                 row, status="deleted", holder=None, fence=row.fence + 1, wake_at=None, title="", labels={}, checkpoint=b""
@@ -598,6 +607,7 @@ class MemoryStore:
         if all(other.row.root != row.root or other.row.status == "deleted" for other in self._content.by_no.values()):
             self._content.blobs.pop(row.root, None)
         self._tell(no)
+        return True
 
     async def free(self, no: int) -> int:
         self._time()

@@ -24,6 +24,7 @@ from .base import (
     NewSession,
     NoSession,
     OutsideBlob,
+    ParentRedacted,
     Send,
     SendAnswer,
     Sent,
@@ -172,11 +173,11 @@ class WithBlobs(PassingStore):
         async with self._ingested([blob for blob in send.blobs if blob.digest in held]):
             return Sent(no=head.row.no, row=row, duplicate=True, created=False)
 
-    async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession:
+    async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession | ParentRedacted:
         if not any(map(self._is_large, new.blobs)):
             return await self.inner.create(session_id, new, at=at)
 
-        async def apply() -> Created | IdTaken | NoSession:
+        async def apply() -> Created | IdTaken | NoSession | ParentRedacted:
             async with self._ingested(new.blobs) as blobs:
                 answer = await self.inner.create(session_id, msgspec.structs.replace(new, blobs=tuple(blobs)), at=at)
             if not isinstance(answer, Created):
@@ -204,14 +205,17 @@ class WithBlobs(PassingStore):
     def _referring(self, blobs: Callable[[], Iterable[AnyBlob]]) -> Callable[[], Iterable[AnyBlob]]:
         return lambda: map(self._reference, blobs())
 
-    async def delete(self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = ()) -> None:
-        async def apply() -> None:
+    async def delete(
+        self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = (), tree: int | None = None
+    ) -> bool:
+        async def apply() -> bool:
             rows = await self.inner.heads(after=no - 1, limit=1) if isinstance(self.inner, Auditable) else []
             before = await self._seen(await self.inner.blobs(rows[0].root) if rows and rows[0].no == no else erased)
-            await self.inner.delete(no, keep=keep, receipts=receipts, erased=erased)
+            done = await self.inner.delete(no, keep=keep, receipts=receipts, erased=erased, tree=tree)
             await self._drop(before)
+            return done
 
-        await self._to_its_end(apply())
+        return await self._to_its_end(apply())
 
     async def vacuum(self) -> None:
         """As the inner store's, and a sweep without grace: what nothing refers to, and nobody is about to, is gone when this returns."""

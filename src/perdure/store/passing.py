@@ -25,6 +25,7 @@ from .base import (
     NewSession,
     NoSession,
     OutsideBlob,
+    ParentRedacted,
     Runner,
     Send,
     SendAnswer,
@@ -101,7 +102,7 @@ class PassingStore:
     async def send(self, send: Send) -> SendAnswer:
         return await self.inner.send(send)
 
-    async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession:
+    async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession | ParentRedacted:
         return await self.inner.create(session_id, new, at=at)
 
     async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
@@ -193,8 +194,10 @@ class PassingStore:
     async def forget(self, consumer: str) -> None:
         await self.inner.forget(consumer)
 
-    async def delete(self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = ()) -> None:
-        await self.inner.delete(no, keep=keep, receipts=receipts, erased=erased)
+    async def delete(
+        self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = (), tree: int | None = None
+    ) -> bool:
+        return await self.inner.delete(no, keep=keep, receipts=receipts, erased=erased, tree=tree)
 
     async def free(self, no: int) -> int:
         return await self.inner.free(no)

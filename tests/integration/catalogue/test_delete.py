@@ -138,6 +138,51 @@ async def test_a_session_that_is_deleted_while_it_is_read_is_not_found_and_not_c
         assert [str(problem) async for problem in verify(process.store)] == []
 
 
+async def test_a_fork_that_comes_between_any_two_steps_of_a_deletion_keeps_what_it_began_with(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with place.process() as process, place.process() as other:
+        begun, nth = 0, 0
+        while begun >= nth:
+            nth += 1
+            s, begun = f"s{nth}", 0
+            await process.run(LONG, "a question", session=s, submission="m")
+
+            async def late(name: str, *given: Any, **named: Any) -> Any:
+                nonlocal begun
+                begun += 1
+                if begun == nth:  # noqa: B023
+                    with suppress(SessionNotFound):
+                        await other.sessions.fork(s, session_id=f"fork of {s}")  # noqa: B023
+                return await getattr(type(process.store), name)(process.store, *given, **named)
+
+            with monkeypatch.context() as patched:
+                for name in ("load", "tree", "entries", "inbox", "blobs", "delete"):
+                    patched.setattr(process.store, name, partial(late, name))
+                await process.sessions.delete(s)
+        forks = [info.session_id async for info in process.sessions.each()]
+        assert len(forks) > 4
+        for fork in forks:
+            assert [role for role, *_ in await transcript(process, fork)] == ["user", "assistant"]
+        assert [str(problem) async for problem in verify(process.store)] == []
+
+
+async def test_a_fork_that_comes_while_its_tree_is_deleted_goes_with_it(place: Place) -> None:
+    async with place.process() as process, place.process() as other:
+        await process.run(PLAIN, "hello", session="s", submission="m1")
+        delete = process.store.delete
+
+        async def late(no: int, **named: Any) -> bool:
+            process.store.delete = delete  # type: ignore[method-assign]
+            await other.sessions.fork("s", session_id="f")
+            return await delete(no, **named)
+
+        process.store.delete = late  # type: ignore[method-assign]
+        await process.sessions.delete("s", tree=True)
+        assert [info.session_id async for info in process.sessions.each()] == []
+        assert [await process.store.entries(row.no) for row in await process.store.tree("s")] == [[]] * 2
+
+
 async def _last(handle: object) -> None:
     async for _ in handle.events():  # type: ignore[attr-defined]
         pass

@@ -160,12 +160,13 @@ async def test_what_is_begun_for_them_meanwhile_goes_too(place: Place) -> None:
         await process.sessions.owned_by("ann").send("s", "hello", agent="desk")
         delete, begun = process.store.delete, False
 
-        async def deleting(*given: Any, **options: Any) -> None:
+        async def deleting(*given: Any, **options: Any) -> bool:
             nonlocal begun
-            await delete(*given, **options)
+            done = await delete(*given, **options)
             if not begun:
                 begun = True
                 await process.sessions.owned_by("ann").send("late", "hello", agent="desk")
+            return done
 
         process.store.delete = deleting  # type: ignore[method-assign]
         assert {*(await process.sessions.delete_owner("ann")).sessions} == {"s", "late"}

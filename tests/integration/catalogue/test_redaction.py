@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,34 @@ async def test_a_redacted_message_is_gone_from_every_view_fork_and_revision(plac
         await talk(process, "go on", session="f")
         await talk(process, "go on")
         await sessions_edit_behind(process)
+        await sound(process)
+
+
+async def test_a_fork_that_is_made_while_its_parent_is_redacted_takes_nothing_over_that_goes(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with place.process() as process, place.process() as other:
+        begun, nth = 0, 0
+        while begun >= nth:
+            nth += 1
+            s, begun = f"s{nth}", 0
+            unreachable: list[str] = []
+            await talk(process, f"I tell you {SECRET}", session=s)
+
+            async def late(name: str, *given: Any, **named: Any) -> Any:
+                nonlocal begun
+                begun += 1
+                if begun == nth:  # noqa: B023
+                    unreachable.extend((await other.sessions.redact(s, [0])).unreachable)  # noqa: B023
+                return await getattr(type(process.store), name)(process.store, *given, **named)
+
+            with monkeypatch.context() as patched:
+                for name in ("load", "entries", "seek", "scan", "effects", "create"):
+                    patched.setattr(process.store, name, partial(late, name))
+                await process.sessions.fork(s, session_id=f"fork of {s}")
+            # Either nothing of it is there, or whoever had it removed was told where it is.
+            assert (SECRET in await everywhere(process, f"fork of {s}")) == bool(unreachable) or begun < nth
+        assert nth > 2
         await sound(process)
 
 

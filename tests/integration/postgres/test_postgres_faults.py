@@ -31,7 +31,7 @@ from perdure.core.errors import (
 from perdure.runtime.stores import store_at
 from perdure.runtime.verify import verify
 from perdure.store.base import Committed, InboxMoved, Refusal, Sent, SessionQuery
-from perdure.store.conformance.kit import LEASE, catalogue, content, create, fact, facts, row_of, runner, step, submission
+from perdure.store.conformance.kit import LEASE, catalogue, content, create, creation, fact, facts, row_of, runner, step, submission
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.address import parse
 from perdure.store.postgres.notices import Notices
@@ -672,6 +672,29 @@ async def test_steps_are_hot_updates_of_the_session_s_row(postgres: Server, monk
         postgres.execute(f'DROP DATABASE "{database}" WITH (FORCE)')
     # Were a step to change what has an index, none would be; a server that does other things may keep old versions for a moment.
     assert hot >= updated * 0.8
+
+
+async def test_content_that_a_write_under_way_refers_to_is_not_erased(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store:
+        shared = content(b"shared")
+        said = fact(2, body=shared.digest.encode())
+        no, other = [await create(store, name, create=creation(root="tree")) for name in ("s", "other")]
+        assert isinstance(await store.commit(step(no, entries=(said,), blobs=(shared,))), Committed)
+        gone = step(no, 2, entries=(fact(3, kind="redacted"),), redacted=(2,), erased=(shared.digest,))
+        with psycopg.connect(postgres.url) as writing:
+            # What a commit does, but for its end: it found the content, and brings none.
+            writing.execute(f'SET search_path = "{schema}"'.encode())
+            writing.execute("SELECT FROM sessions WHERE no = %s FOR NO KEY UPDATE", (other,))
+            writing.execute("SELECT keep('tree', ARRAY[ROW(%s, 'text/plain', 6, 'shared')::blob])", (shared.digest,))
+            entry = "ROW(2, 2, 'message', 1, NULL, '', %s, '')::entry"
+            writing.execute(f"SELECT append('tree', %s, ARRAY[{entry}])".encode(), (other, said.body))
+            erasing = asyncio.create_task(store.commit(gone))
+            waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%commit_alone(%'"
+            while not erasing.done() and not postgres.execute(waiting):
+                await asyncio.sleep(0.005)
+        assert isinstance(await erasing, Committed)
+        assert await store.blobs("tree") == [shared.digest]
 
 
 # --------------------------------------------------------------------------------------------------------------------- notices

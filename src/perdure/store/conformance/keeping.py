@@ -112,6 +112,17 @@ class Keeping:
             assert await everything(store, "other") == untouched
             assert isinstance(await store.commit(step(other)), Committed)
 
+    async def test_a_session_is_deleted_only_while_its_tree_is_as_it_was_looked_at(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store, "s", create=creation(root="s"))
+            await create(store, "elsewhere")
+            await create(store, "fork", create=creation(root="s"))
+            untouched = await everything(store)
+            assert not await store.delete(no, tree=1)
+            assert await everything(store) == untouched
+            assert await store.delete(no, tree=2)
+            assert await store.buried("s")
+
     async def test_what_a_deleted_session_keeps_for_its_forks_goes_when_it_is_deleted_again(self, place: Place) -> None:
         async with opened(place) as store:
             shared, late = content(b"shared"), content(b"late")

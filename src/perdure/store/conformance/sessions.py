@@ -12,6 +12,7 @@ from ..base import (
     IdTaken,
     NewSession,
     NoSession,
+    ParentRedacted,
     Sent,
     SessionQuery,
     SessionRow,
@@ -159,6 +160,17 @@ class Sessions:
             await store.delete(no)
             assert await store.create("other", child, at=1_000) == NoSession(deleted=True)
             assert await store.load("other") is None
+
+    async def test_a_session_takes_nothing_over_that_was_redacted_since_it_was_read(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store, "parent")
+            child = msgspec.structs.replace(creation(root="parent"), parent="parent", parent_kind="fork", parent_version=1)
+            assert isinstance(await store.commit(step(no, 1, entries=(fact(2),))), Committed)
+            assert isinstance(await store.create("one", child, at=1_000), Created)
+            assert isinstance(await store.commit(step(no, 2, entries=(fact(3, kind="redacted"),), redacted=(2,))), Committed)
+            assert await store.create("two", child, at=1_000) == ParentRedacted()
+            assert await store.load("two") is None
+            assert isinstance(await store.create("two", msgspec.structs.replace(child, parent_version=3), at=1_000), Created)
 
     async def test_a_submission_begins_a_session_only_under_a_parent_that_is_there(self, place: Place) -> None:
         async with opened(place) as store:

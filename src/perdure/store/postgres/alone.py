@@ -27,6 +27,7 @@ from ..base import (
     NewSession,
     NoSession,
     OutsideBlob,
+    ParentRedacted,
     Run,
     Runner,
     Stale,
@@ -150,13 +151,17 @@ def _apply(line: Line, database: Database, token: int, commit: Commit, again: bo
     return Answer.of(row)
 
 
-def create(line: Line, database: Database, session_id: str, new: NewSession, at: int, again: bool) -> Created | IdTaken | NoSession:
-    ((code, no),) = line.run("create", session_id, database.shapes.beginning(new, at), again)
+def create(
+    line: Line, database: Database, session_id: str, new: NewSession, at: int, again: bool
+) -> Created | IdTaken | NoSession | ParentRedacted:
+    ((code, no),) = line.run("create", session_id, database.shapes.beginning(new, at), new.parent_version, again)
     match code:
         case "done" | "there":
             return Created(no)
         case "orphan" | "orphaned":
             return NoSession(deleted=code == "orphaned")
+        case "redacted":
+            return ParentRedacted()
         case _:
             return IdTaken(deleted=code == "deleted")
 
@@ -272,14 +277,15 @@ def forget(line: Line, consumer: str) -> None:
         raise StoreBroken("the database kept a consumer that should go", hint="look for a trigger that ignores rows")
 
 
-def delete(line: Line, no: int, keep: int, receipts: Sequence[int], erased: Sequence[str]) -> bool:
+def delete(line: Line, no: int, keep: int, receipts: Sequence[int], erased: Sequence[str], tree: int | None) -> bool | None:
+    """None: there is no such session."""
     line.run("begin")
     try:
         # Whoever holds it is waited for as by any other write; the work itself takes as long as the session is large.
         line.run("bury_lock", no)
-        there = bool(line.run("bury", no, keep, INT8S.encode(receipts), TEXTS.encode(erased), timeout=LONG)[0][0])
+        ((done,),) = line.run("bury", no, keep, INT8S.encode(receipts), TEXTS.encode(erased), tree, timeout=LONG)
         line.run("commit")
-        return there
+        return None if done is None else bool(done)
     finally:
         _leave(line)
 

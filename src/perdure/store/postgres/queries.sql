@@ -89,7 +89,7 @@ SELECT pg_current_xact_id()::text;
 
 -- name: create
 -- A session without a submission.
-SELECT code, no FROM perdure.create_session($1::text, $2::perdure.beginning, $3::boolean);
+SELECT code, no FROM perdure.create_session($1::text, $2::perdure.beginning, $3::bigint, $4::boolean);
 
 -- name: claim
 -- Become the holder.
@@ -143,11 +143,11 @@ SELECT NOT EXISTS (SELECT FROM perdure.cursors WHERE consumer = $1::text);
 
 -- name: bury_lock
 -- What it would wait for.
-SELECT FROM perdure.sessions WHERE no = $1::bigint FOR NO KEY UPDATE;
+SELECT perdure.hold_tree($1::bigint);
 
 -- name: bury
 -- Destroy a session's content.
-SELECT perdure.bury($1::bigint, $2::bigint, $3::bigint[], $4::text[]);
+SELECT perdure.bury($1::bigint, $2::bigint, $3::bigint[], $4::text[], $5::bigint);
 
 -- name: mark
 -- A transaction that is younger than all that was committed before.

@@ -30,6 +30,7 @@ from ..base import (
     NewSession,
     NoSession,
     OutsideBlob,
+    ParentRedacted,
     Runner,
     Send,
     SendAnswer,
@@ -220,7 +221,7 @@ class PostgresStore:
         answer: SendAnswer = await self._writer.put(send)
         return answer
 
-    async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession:
+    async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession | ParentRedacted:
         rules.check_new(new)
         database = self._writable()
         answer = await self._alone.write(lambda line, again: alone.create(line, database, session_id, new, at, again))
@@ -392,10 +393,14 @@ class PostgresStore:
         self._writable()
         await self._alone.write(lambda line, _: alone.forget(line, consumer))
 
-    async def delete(self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = ()) -> None:
+    async def delete(
+        self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = (), tree: int | None = None
+    ) -> bool:
         self._writable()
-        if await self._alone.write(lambda line, _: alone.delete(line, no, keep, receipts, erased)):
+        done = await self._alone.write(lambda line, _: alone.delete(line, no, keep, receipts, erased, tree))
+        if done:
             self._changed(no)
+        return done is not False
 
     async def free(self, no: int) -> int:
         self._writable()

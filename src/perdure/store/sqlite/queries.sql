@@ -97,6 +97,16 @@ SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder,
     labels, created, updated, checkpoint
 FROM sessions WHERE root = :root ORDER BY no;
 
+-- name: tree_size
+-- How many sessions a tree has.
+SELECT count(*) FROM sessions WHERE root = :root;
+
+-- name: redacted_since
+-- Whether content of a session was redacted behind an entry.
+SELECT EXISTS (
+    SELECT 1 FROM journal WHERE no = (SELECT no FROM sessions WHERE session_id = :session_id) AND seq > :version AND kind = 'redacted'
+);
+
 -- name: advance
 -- A commit with entries: columns without an index only.
 UPDATE sessions SET version = :version, fence = :fence, claims = :claims, checkpoint = :checkpoint WHERE no = :no;

@@ -30,6 +30,7 @@ from ..base import (
     NewSession,
     NoSession,
     OutsideBlob,
+    ParentRedacted,
     Runner,
     Send,
     SendAnswer,
@@ -170,8 +171,8 @@ class SQLiteStore:
         answer: SendAnswer = await self._write(SendWrite(send))
         return answer
 
-    async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession:
-        answer: Created | IdTaken | NoSession = await self._write(CreateWrite(session_id, new, at))
+    async def create(self, session_id: str, new: NewSession, *, at: int) -> Created | IdTaken | NoSession | ParentRedacted:
+        answer: Created | IdTaken | NoSession | ParentRedacted = await self._write(CreateWrite(session_id, new, at))
         return answer
 
     async def adopt(self, sessions: Sequence[Adoption]) -> Adopted | IdTaken:
@@ -297,8 +298,10 @@ class SQLiteStore:
     async def forget(self, consumer: str) -> None:
         await self._write(Forget(consumer))
 
-    async def delete(self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = ()) -> None:
-        await self._write(Delete(no, keep, receipts, erased))
+    async def delete(
+        self, no: int, *, keep: int = 0, receipts: Sequence[int] = (), erased: Sequence[str] = (), tree: int | None = None
+    ) -> bool:
+        return await self._write(Delete(no, keep, receipts, erased, tree)) is not False
 
     async def free(self, no: int) -> int:
         return int(await self._write(Free(no)))

@@ -31,6 +31,7 @@ from ..base import (
     NewSession,
     NoSession,
     OutsideBlob,
+    ParentRedacted,
     QueueIsFull,
     Run,
     Runner,
@@ -402,12 +403,14 @@ class CreateWrite(Write):
     def prepare(self, lives: LifeLocks) -> None:
         rules.check_new(self.new)
 
-    def apply(self, tx: Transaction) -> Created | IdTaken | NoSession:
+    def apply(self, tx: Transaction) -> Created | IdTaken | NoSession | ParentRedacted:
         known = tx.one("session_by_id", {"session_id": self.session_id})
         if known is not None:
             return IdTaken(deleted=rows.session(known).status == "deleted")
         if (refused := _no_parent(tx, self.new)) is not None:
             return refused
+        if tx.one("redacted_since", {"session_id": self.new.parent, "version": self.new.parent_version})[0]:
+            return ParentRedacted()
         return Created(tx.create(self.session_id, self.new, self.at)[0])
 
     def changed(self, answer: Any) -> int | None:
@@ -670,12 +673,15 @@ class Delete(Write):
     repeatable = True
     clears_log = True
 
-    def __init__(self, no: int, keep: int, receipts: Sequence[int], erased: Sequence[str]) -> None:
-        self.no, self.keep, self.receipts, self.erased = no, keep, tuple(receipts), tuple(erased)
+    def __init__(self, no: int, keep: int, receipts: Sequence[int], erased: Sequence[str], tree: int | None) -> None:
+        self.no, self.keep, self.receipts, self.erased, self.tree = no, keep, tuple(receipts), tuple(erased), tree
 
-    def apply(self, tx: Transaction) -> bool:
+    def apply(self, tx: Transaction) -> bool | None:
+        """None: there is no such session."""
         head = tx.head(self.no)
         if head is None:
+            return None
+        if self.tree is not None and tx.one("tree_size", {"root": head.root}) != (self.tree,):
             return False
         values = {"no": self.no}
         kept = {**values, "keep": self.keep, "receipts": rows.names(self.receipts)}

@@ -90,7 +90,16 @@ BEGIN
 END
 $$;
 
--- Content that nothing in its tree refers to any more goes.
+-- Lock the rows of a session's tree, in one order, so that no two that do it wait for each other. Whoever found content there, and refers
+-- to it in what isn't committed yet, is waited for; whoever looks for it later waits.
+CREATE FUNCTION perdure.hold_tree(its_no bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM perdure.sessions AS t WHERE t.root = (SELECT o.root FROM perdure.sessions AS o WHERE o.no = its_no)
+    ORDER BY t.no FOR NO KEY UPDATE;
+END
+$$;
+
+-- Content that nothing in its tree, which is held, refers to any more goes.
 CREATE FUNCTION perdure.erase(its_root text, digests text[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM perdure.blobs AS b
@@ -344,6 +353,9 @@ DECLARE
     after_claims bigint;
 BEGIN
     a.no := c.no;
+    IF c.erased IS NOT NULL THEN
+        PERFORM perdure.hold_tree(c.no);
+    END IF;
     IF wait THEN
         SELECT t.root, t.version, t.fence, t.holder, t.claims, t.inbox_head, t.status, t.token INTO s
         FROM perdure.sessions AS t WHERE t.no = c.no FOR NO KEY UPDATE;
@@ -540,8 +552,17 @@ BEGIN
             RETURN a;
         END IF;
         IF (m.beginning).parent IS NOT NULL THEN
-            SELECT t.status INTO above FROM perdure.sessions AS t WHERE t.session_id = (m.beginning).parent FOR KEY SHARE;
-            IF NOT FOUND OR above.status = 'deleted' THEN
+            -- No deletion of it comes between.
+            IF wait THEN
+                SELECT t.status INTO above FROM perdure.sessions AS t WHERE t.session_id = (m.beginning).parent FOR SHARE;
+            ELSE
+                SELECT t.status INTO above FROM perdure.sessions AS t WHERE t.session_id = (m.beginning).parent FOR SHARE SKIP LOCKED;
+                IF NOT FOUND AND EXISTS (SELECT FROM perdure.sessions AS t WHERE t.session_id = (m.beginning).parent) THEN
+                    a.code := 'busy';
+                    RETURN a;
+                END IF;
+            END IF;
+            IF above.status IS NULL OR above.status = 'deleted' THEN
                 a.code := CASE WHEN above.status IS NULL THEN 'none' ELSE 'deleted' END;
                 RETURN a;
             END IF;
@@ -679,7 +700,9 @@ END
 $$;
 
 -- A session without a submission; sent `again`, one that begins with the same entry is the one that was made.
-CREATE FUNCTION perdure.create_session(its_id text, b perdure.beginning, again boolean, OUT code text, OUT no bigint) LANGUAGE plpgsql AS $$
+CREATE FUNCTION perdure.create_session(
+    its_id text, b perdure.beginning, parent_version bigint, again boolean, OUT code text, OUT no bigint
+) LANGUAGE plpgsql AS $$
 DECLARE
     known record;
     above record;
@@ -694,9 +717,17 @@ BEGIN
             RETURN;
         END IF;
         IF b.parent IS NOT NULL THEN
-            SELECT t.status INTO above FROM perdure.sessions AS t WHERE t.session_id = b.parent FOR KEY SHARE;
+            -- Neither a deletion of it comes between, nor a redaction.
+            SELECT t.no, t.root, t.status INTO above FROM perdure.sessions AS t WHERE t.session_id = b.parent FOR SHARE;
             IF NOT FOUND OR above.status = 'deleted' THEN
                 code := CASE WHEN above.status IS NULL THEN 'orphan' ELSE 'orphaned' END;
+                RETURN;
+            END IF;
+            IF EXISTS (
+                SELECT FROM perdure.journal AS j
+                WHERE j.root = above.root AND j.no = above.no AND j.seq > parent_version AND j.kind = 'redacted'
+            ) THEN
+                code := 'redacted';
                 RETURN;
             END IF;
         END IF;
@@ -916,12 +947,17 @@ END
 $$;
 
 -- Destroy a session's content, but for what its forks still read; what is left is a tombstone. The fence shuts its holder out.
-CREATE FUNCTION perdure.bury(its_no bigint, keep bigint, receipts bigint[], erased text[]) RETURNS boolean LANGUAGE plpgsql AS $$
+-- False: its tree has others than the `tree` sessions that were looked at. NULL: there is no such session.
+CREATE FUNCTION perdure.bury(its_no bigint, keep bigint, receipts bigint[], erased text[], tree bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
 DECLARE
     s record;
 BEGIN
     SELECT t.root, t.status INTO s FROM perdure.sessions AS t WHERE t.no = its_no FOR NO KEY UPDATE;
     IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF tree <> (SELECT count(*) FROM perdure.sessions AS t WHERE t.root = s.root) THEN
         RETURN false;
     END IF;
     IF s.status <> 'deleted' THEN
