@@ -46,6 +46,7 @@ from .feed import ChildAsked, HookFailed
 from .halting import halt_damaged, halted, why_halted
 from .hooks import Hooks
 from .known import Known, is_due
+from .messages import redacted_since
 from .model_calls import Called, ModelCall
 from .output import Outputs
 from .perform import Outcome, Performer
@@ -427,7 +428,13 @@ class Driver:
         # Takeovers are counted, and the first claim was none.
         if row.holder is not None and row.claims + 1 >= STUCK_CLAIMS and not self.forced:
             await self._park_stuck(head)
-        await self._known.catch_up()
+        try:
+            await self._known.catch_up()
+        except StoreCorrupt:
+            if not await redacted_since(self.store, row.no, row.version):
+                raise
+            # What is missing was removed while it was read.
+            return "again"
         return None
 
     async def _read_metadata(self) -> None:

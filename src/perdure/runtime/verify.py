@@ -13,8 +13,10 @@ from ..core.journal import GENESIS
 from ..store.audit import Auditable
 from ..store.base import SessionQuery, SessionRow, Store
 from .deleting import left_over, living_forks, needed_by_forks
+from .messages import redacted_since
+from .scope import missing
 from .verify_budgets import PoolCheck
-from .verify_session import PAGE, UNREADABLE, Checked, Problem, SessionCheck
+from .verify_session import PAGE, RETRIES, UNREADABLE, Checked, Problem, SessionCheck
 
 __all__ = ["Checked", "Problem", "head", "verify"]
 
@@ -64,7 +66,11 @@ async def verify(
             try:
                 problems = await _verify_session(store, found.session_id, None, checked, pools)
             except SessionNotFound:
-                problems = [Problem(session_id=found.session_id, where="sessions", seq=0, what="the row can't be found by its id")]
+                pools.miss()
+                if await _buried(store, found.session_id):
+                    problems = await _verify_deleted(store, found)
+                else:
+                    problems = [Problem(session_id=found.session_id, where="sessions", seq=0, what="the row can't be found by its id")]
             for problem in problems:
                 yield problem
     try:
@@ -125,14 +131,20 @@ async def _verify_session(
     store: Store, session_id: str, expected: tuple[int, bytes] | None, checked: Checked, pools: PoolCheck | None
 ) -> list[Problem]:
     checked.sessions += 1
-    try:
-        loaded = await store.load(session_id)
-    except UNREADABLE as error:
-        return [Problem(session_id=session_id, where="sessions", seq=0, what=f"the row can't be read: {error}")]
-    if loaded is None:
-        raise SessionNotFound(f"there is no session {session_id!r}", hint="`perdure sessions` lists them")
-    check = SessionCheck(store, loaded, expected, checked)
-    problems = await check.run()
+    for _ in range(RETRIES):
+        try:
+            loaded = await store.load(session_id)
+        except UNREADABLE as error:
+            return [Problem(session_id=session_id, where="sessions", seq=0, what=f"the row can't be read: {error}")]
+        if loaded is None:
+            raise missing(session_id, deleted=False)
+        check = SessionCheck(store, loaded, expected, checked)
+        problems = await check.run()
+        # What doesn't fit together may do so only because content was removed meanwhile.
+        if problems and await _buried(store, session_id):
+            raise missing(session_id, deleted=True)
+        if not problems or not await _redacted_since(store, loaded.row):
+            break
     if pools is not None:
         if problems or check.fold is None or check.begins != 1:
             pools.miss()
@@ -140,6 +152,20 @@ async def _verify_session(
             check.budgets.finish(check.fold)
             pools.add(check.fold.identity.owner, check.budgets.charges)
     return problems
+
+
+async def _buried(store: Store, session_id: str) -> bool:
+    try:
+        return await store.buried(session_id)
+    except UNREADABLE:
+        return False
+
+
+async def _redacted_since(store: Store, row: SessionRow) -> bool:
+    try:
+        return await redacted_since(store, row.no, row.version)
+    except UNREADABLE:
+        return False
 
 
 async def _verify_deleted(store: Store, row: SessionRow) -> list[Problem]:

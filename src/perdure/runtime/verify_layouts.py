@@ -74,11 +74,9 @@ class LayoutCheck:
         if parent is None:
             yield f"the session {entry.session!r}, which it was forked from, is missing"
             return
-        if parent.row.status == "deleted":
-            # Of what it was forked from, only what it needs is left.
-            return
         rows = await self._store.entries(parent.row.no, after=entry.version - 1, before=entry.version + 1)
-        if not rows or rows[0].chain.hex() != entry.chain:
+        # Of a deleted session that it was forked from, only what it needs is left.
+        if (not rows or rows[0].chain.hex() != entry.chain) and not await self._store.buried(entry.session):
             yield f"entry {entry.version} of {entry.session!r} doesn't have the chain that the fork began with"
 
     async def _whole(self, entry: Laid, old: Transcript) -> AsyncIterator[str]:

@@ -32,7 +32,7 @@ from .messages import left_of, read_entries, read_entry
 from .verify_budgets import BudgetCheck
 from .verify_layouts import LayoutCheck
 
-__all__ = ["PAGE", "UNREADABLE", "Checked", "Problem", "SessionCheck"]
+__all__ = ["PAGE", "RETRIES", "UNREADABLE", "Checked", "Problem", "SessionCheck"]
 
 Where: TypeAlias = Literal["journal", "checkpoint", "sessions", "inbox", "effects", "uniques", "blobs", "cursors", "pools", "shares"]
 

@@ -138,6 +138,28 @@ async def test_a_session_that_is_deleted_while_it_is_read_is_not_found_and_not_c
         assert [str(problem) async for problem in verify(process.store)] == []
 
 
+async def test_a_store_whose_sessions_are_deleted_while_it_is_checked_is_not_called_damaged(tmp_path: Path) -> None:
+    begun, nth = 0, 0
+    while begun >= nth:
+        nth, begun = nth + 1, 0
+        place = Place("memory", tmp_path)
+        async with place.process() as process, place.process() as other:
+            await process.run(LONG, "a question", session="s", submission="m")
+            await process.sessions.fork("s", session_id="f")
+
+            async def late(name: str, *given: Any, **named: Any) -> Any:
+                nonlocal begun
+                begun += 1
+                if begun == nth:  # noqa: B023
+                    await other.sessions.delete("s")
+                return await getattr(type(process.store), name)(process.store, *given, **named)
+
+            for name in ("load", "entries", "blob", "heads", "inbox", "submissions"):
+                setattr(process.store, name, partial(late, name))
+            assert [str(problem) async for problem in verify(process.store)] == []
+    assert nth > 20
+
+
 async def test_a_fork_that_comes_between_any_two_steps_of_a_deletion_keeps_what_it_began_with(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,49 @@ async def test_a_redacted_message_is_gone_from_every_view_fork_and_revision(plac
         await talk(process, "go on", session="f")
         await talk(process, "go on")
         await sessions_edit_behind(process)
+        await sound(process)
+
+
+LONG = "a long story " * 3000
+
+
+async def problems(process: Process, session: str) -> list[str]:
+    return [str(problem) async for problem in verify(process.store, session)]
+
+
+@pytest.mark.parametrize(
+    ("what", "comes_to"),
+    [
+        (problems, lambda found: found == []),
+        (lambda process, s: process.sessions.history(s), lambda said: len(said) == 2),
+        (lambda process, s: process.run(echoing(), "go on", session=s), lambda result: result.ok),
+    ],
+    ids=["checked", "read", "gone on with"],
+)
+async def test_a_session_that_is_redacted_meanwhile_is_not_called_damaged(
+    place: Place, monkeypatch: pytest.MonkeyPatch, what: Any, comes_to: Any
+) -> None:
+    async with place.process() as process, place.process() as other:
+        begun, nth = 0, 0
+        while begun >= nth:
+            nth += 1
+            s, begun = f"s{nth}", 0
+            # Its content is set aside, and goes at once.
+            await talk(process, LONG, session=s)
+
+            async def late(name: str, *given: Any, **named: Any) -> Any:
+                nonlocal begun
+                begun += 1
+                if begun == nth:  # noqa: B023
+                    with suppress(SessionBusy):
+                        await other.sessions.redact(s, [0])  # noqa: B023
+                return await getattr(type(process.store), name)(process.store, *given, **named)
+
+            with monkeypatch.context() as patched:
+                for name in ("load", "entries", "blob", "inbox", "submission", "submissions"):
+                    patched.setattr(process.store, name, partial(late, name))
+                assert comes_to(await what(process, s))
+        assert nth > 2
         await sound(process)
 
 
