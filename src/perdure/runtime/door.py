@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import takewhile
 
 import msgspec
@@ -62,7 +63,7 @@ class Door(Scope):
         *,
         not_before: int | None = None,
         create: NewSession | None = None,
-        blobs: tuple[StoredBlob, ...] = (),
+        blobs: Sequence[StoredBlob] = (),
     ) -> Submission:
         check_id(session_id, "a session id")
         store, body = self._runtime.store, commands.encode(command)
@@ -79,7 +80,7 @@ class Door(Scope):
                 patient=isinstance(command, ReportResult | ReportOutcome),
                 urgent=command.kind not in commands.WAITING,
                 owner=self._owner,
-                blobs=blobs,
+                blobs=tuple(blobs),
                 create=create,
             )
         )
@@ -105,8 +106,10 @@ class Door(Scope):
         again = submission is not None and await self._runtime.store.submission(head.row.no, submission) is not None
         return None if again else head
 
-    async def _control(self, session_id: str, command: Command, *, late: StaleRequest | None = None) -> Submission:
-        """Apply a command at once where nobody holds the session, else leave it to the holder.
+    async def _control(
+        self, session_id: str, command: Command, *, late: StaleRequest | None = None, blobs: Sequence[StoredBlob] = ()
+    ) -> Submission:
+        """Apply a command at once where nobody holds the session, else leave it to the holder. ``blobs`` is content that it brings.
 
         ``late`` is what is known to speak against an answer: it is refused with it, in the journal too.
         """
@@ -127,14 +130,14 @@ class Door(Scope):
                 raise put_away(session_id)
             if row.status == "halted":
                 # A late result waits for the repair; nothing else is taken.
-                return await self._send(session_id, command)
+                return await self._send(session_id, command, blobs=blobs)
             checkpoint = checkpoints.decode(row.checkpoint)
             if isinstance(command, Answer) and late is None:
                 _check_answer(checkpoint, command, now)
             waiting = await self._runtime.store.inbox(row.no)
             if command.kind in OWN_CODE or row.holder is not None or row.status == "stuck" or any(map(is_control, waiting)):
                 try:
-                    sent = await self._leave(session_id, command)
+                    sent = await self._leave(session_id, command, blobs)
                 except SessionArchived:
                     if not isinstance(command, ReportResult):
                         raise
@@ -143,13 +146,13 @@ class Door(Scope):
                 if late is not None:
                     raise late
                 return sent
-            if (applied := await self._apply(head, checkpoint, command, waiting, now, late=late is not None)) is not None:
+            if (applied := await self._apply(head, checkpoint, command, waiting, now, blobs, late=late is not None)) is not None:
                 return applied
-        return await self._leave(session_id, command)
+        return await self._leave(session_id, command, blobs)
 
-    async def _leave(self, session_id: str, command: Command) -> Submission:
+    async def _leave(self, session_id: str, command: Command, blobs: Sequence[StoredBlob] = ()) -> Submission:
         """Leave a command to the holder. Where that let the session go before it came, and won't see it, apply what waits."""
-        sent = await self._send(session_id, command)
+        sent = await self._send(session_id, command, blobs=blobs)
         await self._take_left(session_id)
         return sent
 
@@ -181,7 +184,15 @@ class Door(Scope):
             raise StaleRequest(entry.failure.message, hint="`perdure show` lists what was asked and answered")
 
     async def _apply(
-        self, head: Loaded, checkpoint: Checkpoint, command: Command, waiting: list[InboxRow], now: int, *, late: bool = False
+        self,
+        head: Loaded,
+        checkpoint: Checkpoint,
+        command: Command,
+        waiting: list[InboxRow],
+        now: int,
+        blobs: Sequence[StoredBlob],
+        *,
+        late: bool,
     ) -> Submission | None:
         """The sender's own commit. None: somebody was faster.
 
@@ -189,6 +200,7 @@ class Door(Scope):
         """
         command = msgspec.structs.replace(command, at=now)
         batch = Batch(head, checkpoint, now=now)
+        batch.keep(blobs)
         ledger = Ledger(self._runtime.store, head.row.no)
         if isinstance(command, ReportResult):
             await ledger.load()

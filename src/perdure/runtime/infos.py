@@ -146,10 +146,7 @@ class Infos(Door):
         labels = None if labels is None else check_labels(labels)
         kept, blobs = (None, ()) if metadata is None else keep_metadata(metadata)
         command = Describe(title=title, labels=labels, metadata=kept, submission=submission_id(submission), actor=actor)
-        root = (await self._head(session_id)).row.root
-        for blob in blobs:
-            await self._runtime.store.put_blob(root, blob)
-        return await self._control(session_id, command)
+        return await self._control(session_id, command, blobs=blobs)
 
     async def restrict(
         self,

@@ -335,7 +335,7 @@ class Requests(Door, Arguments):
     ) -> Submission:
         """What one attempt came to, known to somebody who ran it or asked. It settles an effect that was reported as uncertain.
 
-        Raises `LimitExceeded` for a result that is too long. Media in it are stored before.
+        Raises `LimitExceeded` for a result that is too long.
         """
         result, media = parted(result)
         result = canonical.check(result, "result")
@@ -350,8 +350,4 @@ class Requests(Door, Arguments):
             submission=f"result:{operation}#{attempt}",
             actor=actor,
         )
-        if media:
-            root = (await self._head(session_id)).row.root
-            for blob in stored_media(media):
-                await self._runtime.store.put_blob(root, blob)
-        return await self._control(session_id, command)
+        return await self._control(session_id, command, blobs=stored_media(media))

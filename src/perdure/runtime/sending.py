@@ -205,11 +205,9 @@ class Sending(Infos, Attachments):
         given = content_of(content)
         message = check_id(message, "a submission id")
         command = checked(EditMessage(message=message, parts=given.parts, submission=submission_id(submission), actor=actor))
-        root = (await self._head(session_id)).row.root
+        await self._head(session_id)
         await self._check_blobs(session_id, given.referred)
-        for blob in given.blobs:
-            await self._runtime.store.put_blob(root, blob)
-        return await self._control(session_id, command)
+        return await self._control(session_id, command, blobs=given.blobs)
 
     async def withdraw(self, session_id: str, message: str, *, submission: str | None = None, actor: str = "") -> Submission:
         """Take back a waiting message, by its submission id.

@@ -17,6 +17,7 @@ from perdure import (
     Ask,
     FunctionModel,
     InvalidSpan,
+    Media,
     ModelRequest,
     NothingChanged,
     ProviderRefused,
@@ -87,6 +88,23 @@ async def test_a_redacted_message_is_gone_from_every_view_fork_and_revision(plac
 
 
 LONG = "a long story " * 3000
+
+
+async def test_content_that_comes_with_a_command_is_there_whatever_is_removed_meanwhile(place: Place) -> None:
+    async with place.process() as process, place.process() as other:
+        await talk(process, LONG)
+        await process.sessions.send("s", "later", submission="w", agent="helper", not_before=place.clock.now() + 60_000)
+        commit = process.store.commit
+
+        async def late(given: Any) -> Any:
+            process.store.commit = commit  # type: ignore[method-assign]
+            # The same words are set aside once for all who say them.
+            await other.sessions.redact("s", [0])
+            return await commit(given)
+
+        process.store.commit = late  # type: ignore[method-assign]
+        await process.sessions.edit("s", "w", LONG)
+        await sound(process)
 
 
 async def problems(process: Process, session: str) -> list[str]:
@@ -238,9 +256,13 @@ async def test_edited_arguments_late_results_and_their_notes_go_too(place: Place
             while (await process.sessions.checkpoint("s")).turn is not None:
                 place.clock.advance(100)
                 await asyncio.sleep(0.01)
-        await process.sessions.report(tokens[0], f"found {SECRET}")
+        found = [f"found {SECRET}", Media(SECRET.encode(), mime_type="text/plain")]
+        await process.sessions.report(tokens[0], found)
         assert SECRET in await everywhere(process, "s")
         removed = await process.sessions.redact("s", [1, 2])
+        assert SECRET not in await everywhere(process, "s")
+        # Whoever reports doesn't know that it arrived.
+        assert (await process.sessions.report(tokens[0], found)).duplicate
         assert SECRET not in await everywhere(process, "s")
         kinds = {row.kind for row in await process.store.entries((await process.row()).no) if row.seq in removed.entries}
         assert {"operation_ended", "request_closed", "effect_settled", "note_added"} <= kinds
