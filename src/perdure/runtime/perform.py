@@ -58,7 +58,18 @@ from .transactions import Transaction
 if TYPE_CHECKING:
     from .steps import Steps
 
-__all__ = ["LONGEST_SECONDS", "OUTPUT_LIMIT", "Late", "Outcome", "Performed", "Performer", "asked_to_stop", "keep_parts", "stored_media"]
+__all__ = [
+    "LONGEST_SECONDS",
+    "OUTPUT_LIMIT",
+    "Late",
+    "Outcome",
+    "Performed",
+    "Performer",
+    "asked_to_stop",
+    "cut_off",
+    "keep_parts",
+    "stored_media",
+]
 
 OUTPUT_LIMIT = 16 * 1024 * 1024
 """The longest answer of a model, or result of a tool, that is kept (bytes)."""
@@ -123,6 +134,13 @@ def stored_media(media: Iterable[Media]) -> tuple[StoredBlob, ...]:
     """The bytes of media as the store takes them, each once."""
     distinct = {item.blob.digest: item.data for item in media}
     return tuple(StoredBlob(digest=digest, media_type=content_type(data), data=data) for digest, data in distinct.items())
+
+
+def cut_off(ended: asyncio.Future[Any], seconds: float | None) -> Failure:
+    """Why a function that was waited for, for as long, comes to nothing: its time is over, unless it ended, and cancelled itself."""
+    if ended.done():
+        return Failure(code="cancelled_itself", message="it cancelled itself")
+    return Failure(code="timeout", message=f"no result within {seconds} s")
 
 
 def asked_to_stop() -> bool:
@@ -391,7 +409,7 @@ class Performer:
         ended = running.ended
         try:
             await first_of(self._clock, *([ended] if aside is None else [ended, aside]), seconds=seconds)
-            stopped = ASLEEP if aside is not None and aside.done() else Failure(code="timeout", message=f"no result within {seconds} s")
+            stopped = ASLEEP if aside is not None and aside.done() else cut_off(ended, seconds)
         except asyncio.CancelledError:
             stopped = ASLEEP if aside is not None and aside.done() else Failure(code="interrupted", message="interrupted")
         if not ended.done():

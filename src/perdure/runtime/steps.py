@@ -29,7 +29,7 @@ from .batch import Batch
 from .clock import Clock, first_of
 from .context import Fetch, resolve_parts
 from .ledger import Ledger
-from .perform import Late, Outcome, keep_parts
+from .perform import Late, Outcome, cut_off, keep_parts
 from .transactions import Transaction
 
 __all__ = ["LETTING_GO_SECONDS", "Deed", "Steps"]
@@ -220,10 +220,11 @@ class Steps:
                 await asyncio.wait([ended], timeout=LETTING_GO_SECONDS if makes_coroutine(function) else 0)
             self._tell(item, ended, Failure(code="interrupted", message="interrupted"))
             raise
+        why = cut_off(ended, timeout)
         if not ended.done():
             running.cancel()
             await asyncio.wait([ended], timeout=LETTING_GO_SECONDS if makes_coroutine(function) else 0)
-        self._tell(item, ended, Failure(code="timeout", message=f"no result within {timeout} s"))
+        self._tell(item, ended, why)
 
     def _tell(self, item: Operation, ended: asyncio.Future[Any], cut_off: Failure) -> None:
         """The receipt: what it came to, or that it was ``cut_off``."""

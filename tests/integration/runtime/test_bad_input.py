@@ -270,6 +270,16 @@ async def hangs_outside() -> str:
     return ""
 
 
+@tool(effect="pure")
+async def cancels_itself() -> str:
+    """Stop whatever runs here."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.sleep(0)
+    return ""
+
+
 @pytest.mark.parametrize(
     ("used", "words", "status"),
     [
@@ -280,6 +290,7 @@ async def hangs_outside() -> str:
         (says_no, "the order is closed", "failed"),
         (leaves, "SystemExit", "failed"),
         (hangs, "no result within 5", "cancelled"),
+        (cancels_itself, "it cancelled itself", "cancelled"),
         (hangs_outside, "execution interrupted; result unknown", "uncertain"),
     ],
     ids=lambda value: getattr(value, "name", None),
