@@ -51,9 +51,8 @@ async def delete(store: Store, row: SessionRow, *, tree: bool) -> list[str]:
     while at is not None and at.no not in above:
         above.add(at.no)
         at = of.get(at.parent or "")
-    before = {found.no for found in rows if found.status == "deleted"} & (above | chosen)
-    if before:
-        await _tidy(store, row.root, before)
+    if len(rows) > 1:
+        await _tidy(store, row.root, above | chosen)
     return [found.session_id for found in doomed]
 
 
@@ -70,7 +69,8 @@ async def _tidy(store: Store, root: str, among: Set[int] | None) -> None:
         if left.status != "deleted" or (among is not None and left.no not in among):
             continue
         if await left_over(store, left, await needed_by_forks(store, left, forks)):
-            await _destroy(store, left, len(rows))
+            # Nothing can be forked from it any more.
+            await _destroy(store, left, None)
 
 
 class Needed(NamedTuple):
@@ -130,10 +130,10 @@ async def left_over(store: Store, row: SessionRow, needed: Needed) -> list[str]:
     return found
 
 
-async def _destroy(store: Store, row: SessionRow, size: int) -> bool:
-    """``size`` is how many sessions its tree had. False, and nothing was done: it has others by now."""
+async def _destroy(store: Store, row: SessionRow, size: int | None) -> bool:
+    """``size`` is how many sessions its tree had, if that matters. False, and nothing was done: it has others by now."""
     tree = await store.tree(row.root)
-    if len(tree) != size:
+    if size not in (None, len(tree)):
         return False
     needed = await needed_by_forks(store, row, living_forks(tree))
     others = any(other.status != "deleted" and other.no != row.no for other in tree)

@@ -189,6 +189,23 @@ async def test_a_fork_that_comes_between_any_two_steps_of_a_deletion_keeps_what_
         assert [str(problem) async for problem in verify(process.store)] == []
 
 
+async def test_nothing_is_kept_for_a_fork_that_is_deleted_at_the_same_time(place: Place) -> None:
+    async with place.process() as process, place.process() as other:
+        await process.run(PLAIN, "hello", session="s", submission="m1")
+        await process.sessions.fork("s", session_id="f")
+        delete = process.store.delete
+
+        async def late(no: int, **named: Any) -> bool:
+            process.store.delete = delete  # type: ignore[method-assign]
+            await other.sessions.delete("f")
+            return await delete(no, **named)
+
+        process.store.delete = late  # type: ignore[method-assign]
+        await process.sessions.delete("s")
+        assert [await process.store.entries(row.no) for row in await process.store.tree("s")] == [[]] * 2
+        assert [str(problem) async for problem in verify(process.store)] == []
+
+
 async def test_a_fork_that_comes_while_its_tree_is_deleted_goes_with_it(place: Place) -> None:
     async with place.process() as process, place.process() as other:
         await process.run(PLAIN, "hello", session="s", submission="m1")
