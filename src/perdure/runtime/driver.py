@@ -46,7 +46,6 @@ from .feed import ChildAsked, HookFailed
 from .halting import halt_damaged, halted, why_halted
 from .hooks import Hooks
 from .known import Known, is_due
-from .messages import redacted_since
 from .model_calls import Called, ModelCall
 from .output import Outputs
 from .perform import Outcome, Performer
@@ -104,6 +103,7 @@ class Driver:
         self._called = Called()
         self._fence = 0
         self._moved = 0
+        self._doubted = 0
         self._unannounced = False
         self._told = self._asked = 0
         self._suspects: frozenset[tuple[str, str]] = frozenset()
@@ -431,9 +431,10 @@ class Driver:
         try:
             await self._known.catch_up()
         except StoreCorrupt:
-            if not await redacted_since(self.store, row.no, row.version):
+            # What is missing may have been removed while it was read; what is damaged is so the next time, too.
+            if self._doubted == row.version:
                 raise
-            # What is missing was removed while it was read.
+            self._doubted = row.version
             return "again"
         return None
 

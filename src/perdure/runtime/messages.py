@@ -24,7 +24,7 @@ from .context import CONTEXT_KINDS, resolve_parts, stored_content
 
 _body = attrgetter("body")
 
-__all__ = ["PAGE", "Messages", "Outlined", "left_of", "read_entries", "read_entry", "redacted_since", "with_left"]
+__all__ = ["PAGE", "Messages", "Outlined", "left_of", "read_entries", "read_entry", "with_left"]
 
 PAGE = 2_000
 """How many entries are read at once."""
@@ -57,11 +57,6 @@ async def left_of(store: Store, no: int) -> dict[int, bytes]:
         assert isinstance(entry, Redacted)
         left |= {item.seq: redacted.left_of(item) for item in entry.rows}
     return left
-
-
-async def redacted_since(store: Store, no: int, version: int) -> bool:
-    """Whether content of a session was redacted since it had this version."""
-    return bool(await store.entries(no, after=version, kinds=(Redacted.kind,), limit=1))
 
 
 class Messages:
@@ -145,10 +140,7 @@ class Messages:
         try:
             return await self._read(layout, position)
         except StoreCorrupt:
-            known = {self._row.no: self._row.version} | {self._numbers[session]: version for session, version in self.others.items()}
-            if not any([await redacted_since(self._store, no, version) for no, version in known.items()]):
-                raise
-            # What is missing was removed while it was read, and now its entry says so.
+            # What is missing may have been removed while it was read, and then its entry says so; what is damaged is so the next time, too.
             return await self._read(layout, position)
 
     async def _read(self, layout: Layout, position: int) -> list[Message]:

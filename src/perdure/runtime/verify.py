@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from ..core.entries import Redacted
 from ..core.errors import SessionNotFound, UsageError
 from ..core.journal import GENESIS
 from ..store.audit import Auditable
 from ..store.base import SessionQuery, SessionRow, Store
 from .deleting import left_over, living_forks, needed_by_forks
-from .messages import redacted_since
 from .scope import missing
 from .verify_budgets import PoolCheck
 from .verify_session import PAGE, RETRIES, UNREADABLE, Checked, Problem, SessionCheck
@@ -163,7 +163,7 @@ async def _buried(store: Store, session_id: str) -> bool:
 
 async def _redacted_since(store: Store, row: SessionRow) -> bool:
     try:
-        return await redacted_since(store, row.no, row.version)
+        return bool(await store.entries(row.no, after=row.version, kinds=(Redacted.kind,), limit=1))
     except UNREADABLE:
         return False
 

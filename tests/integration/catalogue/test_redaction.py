@@ -117,8 +117,10 @@ async def problems(process: Process, session: str) -> list[str]:
         (problems, lambda found: found == []),
         (lambda process, s: process.sessions.history(s), lambda said: len(said) == 2),
         (lambda process, s: process.run(echoing(), "go on", session=s), lambda result: result.ok),
+        (lambda process, s: process.sessions.history(f"fork of {s}"), lambda said: len(said) == 2),
+        (lambda process, s: process.run(echoing(), "go on", session=f"fork of {s}"), lambda result: result.ok),
     ],
-    ids=["checked", "read", "gone on with"],
+    ids=["checked", "read", "gone on with", "read in a fork", "gone on with in a fork"],
 )
 async def test_a_session_that_is_redacted_meanwhile_is_not_called_damaged(
     place: Place, monkeypatch: pytest.MonkeyPatch, what: Any, comes_to: Any
@@ -130,6 +132,7 @@ async def test_a_session_that_is_redacted_meanwhile_is_not_called_damaged(
             s, begun = f"s{nth}", 0
             # Its content is set aside, and goes at once.
             await talk(process, LONG, session=s)
+            await process.sessions.fork(s, session_id=f"fork of {s}")
 
             async def late(name: str, *given: Any, **named: Any) -> Any:
                 nonlocal begun
