@@ -177,7 +177,7 @@ async def test_many_runs_through_few_slots_leave_none_taken(place: Place) -> Non
                 try:
                     return (await runtime.run(PLAIN, "hello", session=f"s{index}", submission="m1")).status
                 except CapacityExceeded:
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0.001)
 
         assert await asyncio.gather(*(one(index) for index in range(30))) == ["completed"] * 30
         failing = Agent("b", model=FunctionModel(lambda request: 1 / 0))  # type: ignore[arg-type,return-value]
