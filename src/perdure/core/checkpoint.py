@@ -392,6 +392,10 @@ def decode(data: bytes) -> Checkpoint:
     turn = checkpoint.turn
     if turn is not None and turn.completing and (turn.unplanned or any(item.plan.kind != "step" for item in turn.operations)):
         raise StoreCorrupt(f"the turn {turn.id} is completing while something of it is open", hint="run `perdure verify`")
+    version, number, place = checkpoint.version, checkpoint.number, checkpoint.transcript
+    # Every message beyond those that were laid out is an entry of this journal.
+    if not (0 <= place.base <= version and 0 <= place.tail <= number <= place.tail + version <= canonical.MAX_INTEGER):
+        raise StoreCorrupt(f"the checkpoint counts {number} messages in {version} entries", hint="run `perdure verify`")
     return checkpoint
 
 

@@ -18,7 +18,7 @@ from ..core.phase import backing_off, phase
 from ..core.records import Amounts, Pool
 from ..core.transcript import Transcript
 from ..store.base import Commit, Committed, InboxRow, Loaded, Store, StoredBlob
-from .batch import Batch
+from .batch import Batch, check_own
 from .context import CONTEXT_KINDS, Context, stored_content
 from .control import decode_row, is_control
 from .excerpts import read_archived
@@ -65,8 +65,7 @@ class Known:
         self.head = head
         self.ledger.no = head.row.no
         self.checkpoint = checkpoints.decode(head.row.checkpoint)
-        if self.checkpoint.session_id != self.session_id:
-            raise StoreCorrupt(f"the checkpoint of {self.session_id!r} is another session's", hint="run `perdure verify`")
+        check_own(head.row, self.checkpoint)
         self.seen_head = head.row.inbox_head
 
     def something_to_do(self, now: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from perdure import Agent, Entry, Fenced, FunctionModel, Halted, NothingChanged, Reply, SessionHalted, SessionNotFound, StoreCorrupt, image
 from perdure.runtime.verify import verify
+from perdure.testing.faults import Fault
 
 from ..interactive.acting import Place, Process, eventually
 from ..media.pictures import png
@@ -62,7 +64,7 @@ async def problems(process: Process, session: str = "s") -> list[str]:
     return [str(problem) async for problem in verify(process.store, session)]
 
 
-@pytest.mark.spec("C-T3-003")
+@pytest.mark.spec("C-T3-003", "B-A-013", "B-A-016")
 async def test_damage_halts_its_session_and_no_other(disk: Place) -> None:
     await damaged(disk, DAMAGE)
     keeping = Keeping()
@@ -89,7 +91,7 @@ async def test_damage_halts_its_session_and_no_other(disk: Place) -> None:
             await process.sessions.consumer("audit").read("s")
 
 
-@pytest.mark.spec("C-T3-004")
+@pytest.mark.spec("C-T3-004", "B-A-015", "B-A-017")
 @pytest.mark.hazard("J-2", "J-9", "H11")
 async def test_a_halt_outlives_the_process_and_everything_that_would_change_the_session_is_refused(disk: Place) -> None:
     await damaged(disk, DAMAGE.replace("'hello', 'jello'", "'follow', 'fallow'"))
@@ -228,6 +230,56 @@ async def test_a_driver_that_meets_a_checkpoint_that_is_none_halts_its_session(d
         assert await process.recover([AGENT]) in ([], ["s"])
         assert ((await process.row()).status, (await process.row()).wake_at) == ("halted", None)
         assert await process.store.runnable(limit=9) == []
+
+
+@pytest.mark.parametrize(
+    ("counter", "value"), [("number", -1), ("number", 2**70), ("version", 99)], ids=["fewer than none", "more than can be", "another entry"]
+)
+async def test_nothing_is_built_on_a_checkpoint_that_counts_otherwise_than_its_journal(disk: Place, counter: str, value: int) -> None:
+    await damaged(disk)
+    async with disk.process() as process:
+        checkpoint = (await process.row()).checkpoint
+    changed = re.sub(rb'"%b":\d+' % counter.encode(), b'"%b":%d' % (counter.encode(), value), checkpoint)
+    disk.execute(f"UPDATE sessions SET checkpoint = x'{changed.hex()}' WHERE no = 1")
+    async with disk.process() as process:
+        before, sessions = await process.everything(), process.sessions
+        for changing in (
+            sessions.note("s", "and now?"),
+            sessions.describe("s", title="another"),
+            sessions.rewrite("s", (0, 1), ["rather"]),
+            sessions.archive("s"),
+        ):
+            with pytest.raises(StoreCorrupt, match="the checkpoint"):
+                await changing
+        assert await process.everything() == before
+        assert [problem for problem in await problems(process) if "checkpoint" in problem] != []
+        assert (await sessions.halt("s")).status == "halted"
+        await talk(process, "and you?", session="t")
+
+
+@pytest.mark.spec("B-A-014")
+async def test_a_halt_that_can_not_be_written_hides_no_damage_and_comes_with_the_next_attempt(
+    disk: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    await damaged(disk, DAMAGE)
+    async with disk.process(Fault(kind="commit")) as process:
+        with pytest.raises(StoreCorrupt, match="entry 3 is not what was written"):
+            await process.run(AGENT, "once more", session="s", submission="m9")
+        assert "the session s is damaged and could not be halted" in caplog.text
+        assert (await process.row()).status != "halted"
+        with pytest.raises(SessionHalted):
+            await process.run(AGENT, "once more", session="s", submission="m9")
+        assert (await process.row()).status == "halted"
+
+
+async def test_of_those_who_repair_at_once_one_does_and_the_others_are_told(place: Place) -> None:
+    async with place.process() as one, place.process() as other:
+        await talk(one, "hello")
+        await one.sessions.halt("s")
+        answers = await asyncio.gather(*(process.sessions.repair("s") for process in (one, other, one)), return_exceptions=True)
+        assert sorted(type(answer).__name__ for answer in answers) == ["NothingChanged", "NothingChanged", "SessionInfo"]
+        assert [entry.kind for entry in await one.sessions.entries("s")].count("halted") == 2
+        await sound(one)
 
 
 async def test_an_operator_halts_a_running_session_and_it_goes_on_where_it_was(place: Place) -> None:

@@ -327,6 +327,9 @@ def _mangled(name: str) -> tuple[str, ...]:
         "checkpoint of another session": (
             'UPDATE sessions SET checkpoint = CAST(replace(CAST(checkpoint AS TEXT), \'"session_id":"s"\', \'"session_id":"z"\') AS BLOB)',
         ),
+        "checkpoint of another entry": (
+            "UPDATE sessions SET checkpoint = CAST(replace(CAST(checkpoint AS TEXT), '\"version\":', '\"version\":1') AS BLOB)",
+        ),
         "missing message": ("DELETE FROM journal WHERE seq = 3",),
         "missing receipt": ("DELETE FROM journal WHERE kind = 'operation_ended'",),
         "misnumbered message": (renumber,),
@@ -336,11 +339,12 @@ def _mangled(name: str) -> tuple[str, ...]:
     }[name]
 
 
-@pytest.mark.spec("S2-054")
+@pytest.mark.spec("S2-054", "B-A-048")
 @pytest.mark.parametrize(
     "name",
     [
-        *["checkpoint that is no JSON", "checkpoint of another session", "missing message", "missing receipt", "misnumbered message"],
+        *["checkpoint that is no JSON", "checkpoint of another session", "checkpoint of another entry"],
+        *["missing message", "missing receipt", "misnumbered message"],
         *["body that is no entry", "message with other words", "message that another's row replaced"],
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 import types
 from pathlib import Path
@@ -180,6 +181,19 @@ def test_a_turn_that_would_end_with_open_calls_is_corrupt() -> None:
 def test_bytes_that_are_no_checkpoint_are_corrupt(data: bytes) -> None:
     with pytest.raises(StoreCorrupt, match="the checkpoint can't be read"):
         checkpoints.decode(data)
+
+
+@pytest.mark.spec("B-A-051")
+@pytest.mark.parametrize(
+    ("counter", "value"),
+    [("number", -1), ("number", 99), ("number", 2**70), ("version", -1), ("version", 2**70), ("base", -1), ("base", 99), ("tail", 2)],
+)
+def test_a_checkpoint_whose_counters_no_journal_can_have_is_corrupt(counter: str, value: int) -> None:
+    sound = checkpoints.encode(Checkpoint(session_id="s", version=6, number=1, transcript=checkpoints.Place(base=2, count=1, tail=1)))
+    assert checkpoints.decode(sound).number == 1
+    there = re.compile(rb'"%b":\d+' % counter.encode())
+    with pytest.raises(StoreCorrupt, match="the checkpoint counts"):
+        checkpoints.decode(there.sub(b'"%b":%d' % (counter.encode(), value), sound))
 
 
 def test_a_submission_of_an_unknown_kind_is_refused() -> None:
