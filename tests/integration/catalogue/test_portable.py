@@ -13,14 +13,26 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Agent, Foreign, FormatUnknown, FunctionModel, ImportRefused, SessionBusy, SessionExists, SessionNotFound, UsageError
+from perdure import (
+    Agent,
+    Foreign,
+    FormatUnknown,
+    FunctionModel,
+    ImportRefused,
+    Message,
+    SessionBusy,
+    SessionExists,
+    SessionNotFound,
+    Text,
+    UsageError,
+)
 from perdure.runtime import portable
 from perdure.runtime.verify import verify
 from perdure.testing.faults import Fault
 
 from ..interactive.acting import Place, counting, transcript
 from ..runtime.test_verify import AGENT, write_rich_session
-from .talking import talk
+from .talking import line, talk
 from .test_archive import PLAIN, Charging
 
 
@@ -131,6 +143,37 @@ async def test_a_round_trip_leaves_nothing_out_and_changes_nothing(exported: tup
         first, *rest = again.getvalue().splitlines()
         assert json.loads(first)["store"] == process.store.store_id
         assert rest[:-1] == data.splitlines()[1:-1]
+
+
+@pytest.mark.spec("B-A-053")
+@pytest.mark.parametrize("name", ["s", "t"], ids=["under its id", "under another"])
+async def test_an_edited_session_comes_with_all_its_edits_and_every_revision_that_it_had(place: Place, tmp_path: Path, name: str) -> None:
+    held = io.BytesIO()
+    elsewhere = Place("memory", tmp_path / "elsewhere.db")
+    async with elsewhere.process() as process:
+        await talk(process, "hello", "follow up")
+        parent = await process.sessions.revision("s")
+        await process.sessions.rewrite("s", (1, 2), [Message(role="assistant", parts=(Text("rather"),))], reason="tone", actor="ann")
+        await talk(process, "more")
+        await process.sessions.restore("s", parent)
+        await process.sessions.rewrite("s", (2, 4), [])
+        edits = await process.sessions.revisions("s")
+        was = {
+            item: [line(m) for m in await process.sessions.history("s", revision=item)] for item in (parent, *(e.revision for e in edits))
+        }
+        await process.sessions.export("s", held)
+    async with place.process() as process:
+        await process.sessions.import_from(io.BytesIO(held.getvalue()), session_id=None if name == "s" else name)
+        there = await process.sessions.revisions(name)
+        assert (there.head, [(e.parent, e.revision, e.reason, e.actor, e.restored) for e in there]) == (
+            edits.head,
+            [(e.parent, e.revision, e.reason, e.actor, e.restored) for e in edits],
+        )
+        for revision, messages in was.items():
+            assert [line(m) for m in await process.sessions.history(name, revision=revision)] == messages
+        await process.sessions.restore(name, edits[0].revision)
+        await talk(process, "and on", session=name)
+        assert [str(problem) async for problem in verify(process.store)] == []
 
 
 async def test_a_session_that_says_nothing_of_itself_any_more_can_have_another_id(place: Place) -> None:

@@ -20,6 +20,7 @@ from perdure import (
     ModelSettings,
     Reply,
     SessionHalted,
+    StoreBroken,
     StoreCorrupt,
     SubmissionConflict,
     SubmissionRejected,
@@ -31,6 +32,7 @@ from perdure import (
     tool,
 )
 from perdure.core import canonical
+from perdure.testing.faults import Fault
 
 from ..interactive.acting import Place
 from ..runtime.test_verify import problems_in
@@ -50,7 +52,7 @@ def looking(seen: list[ModelRequest], **options: Any) -> Agent:
     return Agent("looker", model=FunctionModel(answer), **options)
 
 
-@pytest.mark.spec("B-B-111", "D-034")
+@pytest.mark.spec("B-B-111", "D-034", "B-A-101")
 async def test_a_picture_is_stored_once_and_the_model_gets_its_bytes(place: Place) -> None:
     seen: list[ModelRequest] = []
     data = png(7)
@@ -124,6 +126,33 @@ async def test_a_reference_to_what_was_never_stored_is_refused_before_anything_i
             await process.sessions.owned_by("somebody").send("s", never)
 
 
+@pytest.mark.spec("B-A-112")
+async def test_content_that_nobody_could_look_up_is_neither_missing_nor_damaged(place: Place) -> None:
+    picture = perdure.image(png(1))
+    async with place.process() as process:
+        await process.run(looking([]), picture, session="s")
+    # when the store fails where the sender's reference, or the request's bytes, are looked up
+    async with place.process(Fault(kind="blob", times=2)) as process:
+        with pytest.raises(StoreBroken):
+            await process.sessions.send("s", picture.blob, submission="k")
+        with pytest.raises(StoreBroken):
+            await process.run(looking([]), "and now?", session="s", submission="m")
+    # then nothing is said of the content, and both go through
+    async with place.process() as process:
+        assert not (await process.sessions.send("s", picture.blob, submission="k")).duplicate
+        assert (await process.run(looking([]), "and now?", session="s", submission="m")).ok
+        assert await problems_in(process.store) == []
+
+
+@pytest.mark.spec("B-A-199")
+async def test_reading_a_conversation_fetches_no_content_and_takes_nothing(place: Place) -> None:
+    async with place.process() as process:
+        await process.run(looking([]), perdure.image(png(1)), session="s")
+    async with place.process() as process:
+        assert [message.role for message in await process.sessions.history("s")] == ["user", "assistant"]
+        assert {call.kind for call in process.faulty.calls} <= {"load", "seek", "entries"}
+
+
 @pytest.mark.spec("B-B-104", "D-037")
 async def test_replay_and_conflict_are_decided_by_the_submission_and_store_nothing_new(place: Place) -> None:
     seen: list[ModelRequest] = []
@@ -155,7 +184,7 @@ async def test_a_picture_for_a_turn_or_message_that_is_not_there_leaves_no_trace
         assert await process.everything() == before
 
 
-@pytest.mark.spec("D-046", "B-B-198")
+@pytest.mark.spec("D-046", "B-B-198", "B-A-198")
 async def test_the_budget_counts_every_occurrence_and_says_the_numbers(place: Place) -> None:
     seen: list[ModelRequest] = []
     data = png(5)

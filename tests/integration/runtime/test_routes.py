@@ -8,9 +8,23 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Agent, FunctionModel, ModelRequest, ProviderUnavailable, RateLimited, Reply, Router, Runtime, ToolCall, tool
+from perdure import (
+    Agent,
+    FunctionModel,
+    ModelRequest,
+    ProviderUnavailable,
+    RateLimited,
+    Reply,
+    Router,
+    Runtime,
+    StoreBroken,
+    ToolCall,
+    tool,
+)
 from perdure.core.messages import Private
+from perdure.store.memory import MemoryStore
 from perdure.testing.clock import VirtualClock
+from perdure.testing.faults import Fault, FaultStore, When
 
 from .test_verify import problems_in
 
@@ -78,6 +92,25 @@ async def test_selecting_a_route_is_durable_and_changes_neither_owner_nor_epoch(
     assert (checkpoint.route, checkpoint.owner, checkpoint.epoch) == ("b", "a", 0)
     selected: Any = (await runtime.sessions.entries("s"))[-1]
     assert (selected.kind, selected.route, selected.submission) == ("route_selected", "b", sent.id)
+
+
+@pytest.mark.spec("B-A-200")
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_selection_whose_commit_failed_is_stored_or_it_is_not_and_an_open_handle_goes_by_that(when: When) -> None:
+    first, _, other, agent = trio()
+    clock = VirtualClock(auto=True)
+    store = FaultStore(MemoryStore(clock.now), clock=clock)
+    async with perdure.open(store, clock=clock) as runtime, runtime.session("s", agent):
+        await runtime.run(agent, "one", session="s")
+        store.faults = (Fault(kind="commit", nth=store.count("commit") + 1, when=when),)
+        with pytest.raises(StoreBroken):
+            await runtime.sessions.select_route("s", "b", submission="r1")
+        assert (await runtime.sessions.info("s")).route == ("a" if when == "before" else "b")
+        calls = len(first.asked), len(other.asked)
+        await runtime.run(agent, "two", session="s")
+        assert (len(first.asked) > calls[0], len(other.asked) > calls[1]) == (when == "before", when == "after")
+        assert (await runtime.sessions.select_route("s", "b", submission="r1")).duplicate == (when == "after")
+        assert await problems_in(store) == []
 
 
 @pytest.mark.spec("S2-155", "S2-156", "S2-157")

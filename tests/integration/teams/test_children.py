@@ -110,6 +110,23 @@ async def test_a_child_remembers_nothing_unless_its_own_agent_does(stage: Stage)
             assert kinds == [{"model", "memory"}, {"model", "memory"} if its_own else {"model"}]
 
 
+@pytest.mark.spec("B-A-173")
+async def test_a_branch_of_a_child_is_nobodys_child_and_reports_to_nobody(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        child = clerk(says("The clerk says so."), says("And this."))
+        await runtime.run(lead(child), "Please.", session="s", submission="m")
+        caller = await runtime.sessions.entries("s")
+
+        await runtime.sessions.fork("s.t2.0.1", session_id="f")
+        info, checkpoint = await runtime.sessions.info("f"), await runtime.sessions.checkpoint("f")
+        assert (info.parent, info.parent_kind, info.status, info.wake_at) == ("s.t2.0.1", "fork", "idle", None)
+        assert (checkpoint.parent, checkpoint.errands, checkpoint.background) == (None, (), ())
+        assert (await runtime.run(child, "And now?", session="f")).ok
+
+        assert await runtime.sessions.entries("s") == caller
+        assert [item.session_id for item in await runtime.sessions.list()] == ["f", "s"]
+
+
 async def test_the_child_belongs_to_whom_the_caller_belongs_and_knows_what_is_noted(stage: Stage) -> None:
     async with stage.process() as runtime:
         child = clerk(asks(call("pay", cents=5)), says("Paid."), tools=[pay])
