@@ -133,7 +133,7 @@ async def _settled(process: Process) -> bool:
     return not await process.sessions.uncertain("s")
 
 
-@pytest.mark.spec("C-T3-028", "D-052")
+@pytest.mark.spec("C-T3-028", "D-052", "B-A-097")
 @pytest.mark.hazard("H2", "H7")
 async def test_the_former_holder_is_told_at_once_and_commits_nothing_more(place: Place) -> None:
     charging = Charging("pure")
@@ -237,7 +237,7 @@ async def test_archiving_again_is_a_typed_answer_and_the_same_submission_the_fir
         assert await process.everything() == before
 
 
-@pytest.mark.spec("E-032")
+@pytest.mark.spec("E-032", "B-A-114", "B-A-148")
 async def test_a_revived_session_goes_on_where_it_was_and_only_an_archived_one_is_revived(place: Place) -> None:
     model, asked = counting("one", "two")
     agent = Agent("a", model=model)
@@ -249,6 +249,9 @@ async def test_a_revived_session_goes_on_where_it_was_and_only_an_archived_one_i
         assert await process.everything() == before
         await process.sessions.archive("s")
     async with place.process() as process:
+        for attempt in (process.run(agent, "go on", session="s", submission="m2"), process.sessions.note("s", "by the way")):
+            with pytest.raises(SessionArchived):
+                await attempt
         revived = await process.sessions.revive("s", reason="again", submission="y1", actor="ann")
         assert not revived.duplicate
         assert (await process.sessions.revive("s", reason="again", submission="y1")).duplicate
@@ -279,6 +282,19 @@ async def test_an_archive_that_fails_changed_nothing_and_can_be_repeated(place: 
         assert (await process.row()).status == "idle"
 
 
+@pytest.mark.spec("B-A-118")
+@pytest.mark.parametrize("kind", ["load", "submission", "inbox"])
+async def test_an_archive_that_can_not_look_takes_nothing_for_absent(place: Place, kind: str) -> None:
+    async with place.process() as process:
+        await process.run(PLAIN, "hello", session="s", submission="m1")
+        before = await process.everything()
+    async with place.process(Fault(kind=kind)) as process:
+        with pytest.raises(StoreBroken):
+            await process.sessions.archive("s", submission="x1")
+        assert await process.everything() == before
+        assert not (await process.sessions.archive("s", submission="x1")).duplicate
+
+
 async def test_two_who_archive_at_once_are_one_who_does_and_one_who_is_told(place: Place) -> None:
     async with place.process() as one, place.process() as other:
         await one.run(PLAIN, "hello", session="s", submission="m1")
@@ -290,6 +306,7 @@ async def test_two_who_archive_at_once_are_one_who_does_and_one_who_is_told(plac
         await clean(one)
 
 
+@pytest.mark.spec("B-A-095")
 async def test_an_archive_waits_out_a_session_that_changes_all_the_time(place: Place) -> None:
     """Each lost race is another's commit; the archive builds on it and wins in the end."""
     async with place.process() as process:
@@ -309,6 +326,7 @@ async def test_an_archive_waits_out_a_session_that_changes_all_the_time(place: P
         await clean(process)
 
 
+@pytest.mark.spec("B-A-156", "B-A-157")
 async def test_a_person_who_waits_with_a_handle_is_told_when_an_idle_session_is_archived(place: Place) -> None:
     async with place.process() as process, place.process() as other, process.session("s", PLAIN) as handle:
         await handle.send("hello", submission="m1")
@@ -323,6 +341,10 @@ async def test_a_person_who_waits_with_a_handle_is_told_when_an_idle_session_is_
         await other.sessions.archive("s")
         with pytest.raises(SessionArchived):
             await watching
+        with pytest.raises(SessionArchived):
+            await handle.send("more", submission="m2")
+        assert [(entry.kind) for entry in await other.sessions.entries("s")][-1] == "archived"
+        await eventually(lambda: not process.work.drivers)
         # A watcher without an agent may still look.
         async with other.session("s") as looking:
             assert [message.text for message in await looking.history()] == ["hello", "ok"]

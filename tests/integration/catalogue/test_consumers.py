@@ -105,6 +105,7 @@ async def test_what_was_not_acknowledged_when_the_process_died_comes_again(place
         assert twice == (["two"] if when == "before" else [])
 
 
+@pytest.mark.spec("B-A-005")
 async def test_a_session_that_cannot_be_taken_delays_no_other_and_is_tried_again(place: Place) -> None:
     keeping = Keeping()
     keeping.failing["two"] = 2
@@ -257,7 +258,7 @@ async def test_what_was_lost_of_a_quiet_session_is_delivered_again_where_that_is
         assert keeping.got == got
 
 
-@pytest.mark.spec("C-T3-002")
+@pytest.mark.spec("C-T3-002", "B-A-004", "B-A-025")
 @pytest.mark.hazard("H11")
 async def test_a_projection_that_fails_for_good_degrades_only_itself(place: Place, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file where the directory should be")

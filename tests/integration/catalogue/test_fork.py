@@ -90,6 +90,7 @@ async def test_branches_go_their_own_ways_and_see_only_their_own(place: Place) -
         await sound(process)
 
 
+@pytest.mark.spec("B-A-030", "B-A-133")
 async def test_a_cut_can_be_named_by_a_turn_or_an_entry(place: Place) -> None:
     async with place.process() as process:
         await talk(process, "one", "two")
@@ -103,6 +104,8 @@ async def test_a_cut_can_be_named_by_a_turn_or_an_entry(place: Place) -> None:
         assert await lines(process, (await sessions.fork("s", turn=second)).session_id) == both
         assert await lines(process, (await sessions.fork("s", entry=turns[1].seq)).session_id) == both[:2]
         (edit,) = await sessions.revisions("s")
+        # The parent's edits, made behind the cut, are none of the branch's.
+        assert list(await sessions.revisions((await sessions.fork("s", turn=first)).session_id)) == []
         now = await lines(process, (await sessions.fork("s", entry=edit.seq)).session_id)
         assert now == ["user: rather", *both[1:]]
         assert await lines(process, (await sessions.fork("s", entry=1)).session_id) == []
@@ -167,6 +170,7 @@ async def test_the_chain_of_a_fork_goes_on_from_its_parents(place: Place) -> Non
         assert (entry.seq, entry.number, entry.reason, entry.actor) == (2, 2, "try", "ann")
 
 
+@pytest.mark.spec("B-A-052")
 async def test_a_fork_is_made_once_under_its_id(place: Place) -> None:
     async with place.process() as process:
         await edit_fixture(process)

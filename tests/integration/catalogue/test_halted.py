@@ -175,6 +175,7 @@ async def test_a_repair_lets_go_what_was_restored_and_nothing_else(disk: Place) 
         await sound(process)
 
 
+@pytest.mark.spec("B-A-018")
 @pytest.mark.parametrize(
     ("damage", "restore"),
     [

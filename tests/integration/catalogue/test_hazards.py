@@ -20,6 +20,7 @@ from ..interactive.acting import Place, Process
 from .talking import Payments, echoing, edit_fixture, paying, talk
 
 
+@pytest.mark.spec("B-A-136")
 @pytest.mark.parametrize("ahead", [0, 1])
 @pytest.mark.hazard("J-11")
 async def test_edits_that_name_themselves_as_the_one_before_are_damage_and_no_endless_walk(place: Place, ahead: int) -> None:
@@ -69,6 +70,7 @@ async def forged(process: Process, name: str, of: str, parent: str = "s") -> Non
     assert isinstance(await process.store.create(name, session, at=head.now), Created)
 
 
+@pytest.mark.spec("B-A-137")
 @pytest.mark.hazard("J-11")
 @pytest.mark.parametrize("ancestors", [("f",), ("g", "f"), ("s2",)], ids=["itself", "its fork", "nobody"])
 async def test_forks_of_themselves_and_of_nobody_are_damage_and_no_endless_walk_and_forget_no_effect(

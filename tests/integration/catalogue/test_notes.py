@@ -205,7 +205,7 @@ async def test_archived_and_unknown_are_told_apart_and_a_whole_journal_from_one_
             await process.sessions.entries("never")
 
 
-@pytest.mark.spec("E-047")
+@pytest.mark.spec("E-047", "B-A-130")
 async def test_a_checkpoint_that_cannot_be_read_is_an_error_and_never_absence(tmp_path: Any) -> None:
     from perdure import StoreCorrupt
 

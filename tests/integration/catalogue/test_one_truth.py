@@ -85,19 +85,28 @@ async def test_after_every_commit_the_row_the_checkpoint_and_the_journal_are_at_
     assert len(set(seen)) >= 7
 
 
-@pytest.mark.spec("E-063")
+@pytest.mark.spec("E-063", "B-A-064", "B-A-069")
 async def test_each_turn_writes_its_delta_and_touches_nothing_that_was_written(place: Place) -> None:
+    def slowly(request: ModelRequest) -> Reply:
+        place.clock.advance(1)
+        return Reply(f"answer {len(request.messages)}")
+
+    agent = Agent("helper", model=FunctionModel(slowly))
     async with place.process() as process:
-        await talk(process, "hello 0")
+        await talk(process, "hello 0", agent=agent)
         no, grown = (await process.row()).no, []
         for number in range(1, 4):
             before = await process.store.entries(no)
-            await talk(process, f"hello {number}")
+            await talk(process, f"hello {number}", agent=agent)
             after = await process.store.entries(no)
             # Not a byte of what stood there is another one, and exactly two messages are new.
             assert after[: len(before)] == before
             new = after[len(before) :]
             assert sum(row.kind == "message" for row in new) == 2
+            # What the session's head says of it is of this turn, too.
+            row, checkpoint = await process.row(), await process.sessions.checkpoint("s")
+            assert (row.version, row.updated, checkpoint.at) == (new[-1].seq, new[-1].at, new[-1].at)
+            assert (checkpoint.usage.calls, checkpoint.turns) == (number + 1, number + 1)
             grown.append((len(new), sum(len(row.body or b"") for row in new), len((await process.row()).checkpoint)))
         rows, entry_bytes, head_bytes = zip(*grown, strict=True)
         assert len(set(rows)) == 1
@@ -105,7 +114,7 @@ async def test_each_turn_writes_its_delta_and_touches_nothing_that_was_written(p
         assert max(head_bytes) - min(head_bytes) <= 16
 
 
-@pytest.mark.spec("E-066")
+@pytest.mark.spec("E-066", "B-A-065", "B-A-068")
 async def test_nothing_to_do_writes_nothing_and_a_loser_decides_anew(place: Place) -> None:
     async with place.process() as process:
         await talk(process, "hello")
@@ -142,7 +151,7 @@ def _of(process: Process, kind: str) -> list[Call]:
 # ------------------------------------------------------------------------------------------------------------------- stale
 
 
-@pytest.mark.spec("D-016", "E-061")
+@pytest.mark.spec("D-016", "E-061", "B-A-040")
 @pytest.mark.parametrize("by", ["nobody", "a runner"])
 async def test_who_decided_on_an_older_version_changes_nothing_and_learns_the_newer(place: Place, by: str) -> None:
     async with place.process() as process:
@@ -196,7 +205,7 @@ async def test_notes_that_were_written_of_an_older_conversation_take_the_place_o
         await sound(other)
 
 
-@pytest.mark.spec("D-022", "E-061")
+@pytest.mark.spec("D-022", "E-061", "B-A-179")
 async def test_an_edit_of_another_transcript_than_the_present_one_is_refused_before_anything_is_written(place: Place) -> None:
     async with place.process() as process:
         await edit_fixture(process)
@@ -280,7 +289,7 @@ async def test_a_note_is_nowhere_before_its_commit_and_nowhere_if_that_fails(pla
             assert await process.store.submission((await other.row()).no, "n1") is None
 
 
-@pytest.mark.spec("D-032")
+@pytest.mark.spec("D-032", "B-A-160")
 async def test_looking_at_a_session_takes_nothing_from_who_works_on_it(place: Place, tmp_path: Any) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
@@ -303,6 +312,7 @@ async def test_looking_at_a_session_takes_nothing_from_who_works_on_it(place: Pl
                 with pytest.raises(SessionBusy):
                     await reader.sessions.export("s", tmp_path / "s.jsonl")
             assert await other.row() == row
+            assert other.work.drivers == {}
             go.set()
             await until(handle)
             await handle.send("and again", submission="m2")
@@ -335,7 +345,7 @@ async def test_an_open_handle_sees_and_builds_on_what_another_process_committed(
         await sound(other)
 
 
-@pytest.mark.spec("E-025", "E-026")
+@pytest.mark.spec("E-025", "E-026", "B-A-131")
 async def test_a_read_that_fails_is_an_error_and_the_next_one_is_the_truth(place: Place) -> None:
     async with place.process() as process:
         await talk(process, "hello")
@@ -397,7 +407,7 @@ async def test_a_refused_turn_is_refused_before_any_write_and_shows_nowhere(plac
         assert (await process.sessions.checkpoint("s")).messages == len(await process.sessions.history("s")) == 2
 
 
-@pytest.mark.spec("D-024")
+@pytest.mark.spec("D-024", "B-A-158")
 async def test_resuming_where_nothing_is_pending_calls_nobody_and_writes_nothing(place: Place) -> None:
     model, asked = counting("one")
     agent = Agent("a", model=model)
@@ -411,7 +421,7 @@ async def test_resuming_where_nothing_is_pending_calls_nobody_and_writes_nothing
         assert len(asked) == 1
 
 
-@pytest.mark.spec("D-055")
+@pytest.mark.spec("D-055", "B-A-122", "B-A-149")
 async def test_whoever_archives_a_compacted_session_archives_what_it_is(place: Place) -> None:
     def answer(request: ModelRequest) -> Reply:
         from perdure.models.scripted import saved
@@ -463,7 +473,7 @@ async def test_an_answer_that_a_person_appends_while_a_session_is_being_archived
 # --------------------------------------------------------------------------------------------------------------- transcripts
 
 
-@pytest.mark.spec("C-T3-018", "D-023")
+@pytest.mark.spec("C-T3-018", "D-023", "B-A-178")
 async def test_a_picture_in_a_replacement_is_stored_by_its_digest_and_the_revision_is_that_of_what_is_stored(place: Place) -> None:
     data = big_png(5_000, 7)
     address = f"data:image/png;base64,{base64.b64encode(data).decode()}"
@@ -487,7 +497,7 @@ async def test_a_picture_in_a_replacement_is_stored_by_its_digest_and_the_revisi
         await sound(process)
 
 
-@pytest.mark.spec("E-068")
+@pytest.mark.spec("E-068", "B-A-054")
 async def test_a_sessions_head_holds_no_history_and_an_old_revision_is_read_from_its_own(place: Place) -> None:
     async with place.process() as process:
         await talk(process, "hello " + "x" * 3_000)

@@ -57,7 +57,7 @@ def revision_of(*messages: tuple[Any, str]) -> str:
     return revision
 
 
-@pytest.mark.spec("C-T3-008", "B-B-173")
+@pytest.mark.spec("C-T3-008", "B-B-173", "B-A-021")
 async def test_a_rewrite_moves_the_head_keeps_the_old_messages_and_restore_brings_them_back(place: Place) -> None:
     async with place.process() as process:
         await edit_fixture(process)
@@ -99,7 +99,7 @@ async def test_a_second_writer_with_a_stale_parent_is_told_both_revisions(place:
         assert (await lines(process))[1] == "assistant: one"
 
 
-@pytest.mark.spec("C-T3-011", "C-T3-012")
+@pytest.mark.spec("C-T3-011", "C-T3-012", "B-A-134")
 async def test_revisions_are_listed_oldest_first_in_pages_and_the_head_always(place: Place) -> None:
     async with place.process() as process:
         await talk(process, "hello")
@@ -148,13 +148,13 @@ async def test_an_edit_that_changes_nothing_is_refused_by_name(place: Place) -> 
             await sessions.rewrite("s", (3, 4), [answer(f"other {turn}")])
 
 
-@pytest.mark.spec("C-T3-015", "B-B-177")
+@pytest.mark.spec("C-T3-015", "B-B-177", "B-A-022")
 async def test_an_unknown_revision_is_refused_and_touches_nothing(place: Place) -> None:
     async with place.process() as process:
         await edit_fixture(process)
         untouched = await process.everything()
         for unknown in ("0" * 63 + "1", "nonsense", ""):
-            with pytest.raises(UnknownRevision):
+            with pytest.raises(UnknownRevision, match=repr(unknown[:12])):
                 await process.sessions.restore("s", unknown)
             with pytest.raises(UnknownRevision):
                 await process.sessions.history("s", revision=unknown)
@@ -253,6 +253,7 @@ async def test_equal_messages_have_the_equal_revision_whatever_the_path(place: P
         assert fork.revision == edit.revision
 
 
+@pytest.mark.spec("B-A-028")
 @pytest.mark.hazard("H13")
 async def test_any_revision_that_there_ever_was_can_be_read_and_restored(place: Place) -> None:
     async with place.process() as process:
@@ -292,6 +293,7 @@ async def test_the_empty_transcript_is_a_revision_too(place: Place) -> None:
         await sound(process)
 
 
+@pytest.mark.spec("B-A-191")
 async def test_a_model_sees_the_transcript_as_it_was_edited(place: Place) -> None:
     asked: list[list[str]] = []
 
@@ -361,6 +363,7 @@ async def test_while_a_turn_runs_every_edit_is_refused_before_anything_else_is_l
         assert (result.status, result.output) == ("completed", "done")
 
 
+@pytest.mark.spec("B-A-164")
 async def test_a_turn_that_waits_for_a_person_is_not_edited_either(place: Place) -> None:
     agent = paying(Payments(), approve=["pay"])
     async with place.process() as process:
@@ -376,6 +379,7 @@ async def test_a_turn_that_waits_for_a_person_is_not_edited_either(place: Place)
         assert (await process.sessions.rewrite("s", (0, 3), ["x"])).count == 1
 
 
+@pytest.mark.spec("B-A-042")
 async def test_spans_out_of_range_and_cuts_through_a_call_touch_nothing(place: Place) -> None:
     async with place.process() as process:
         await talk(process, "pay A 5 r1", agent=paying(Payments()))
@@ -427,6 +431,7 @@ NO_TRANSCRIPTS: list[Any] = [
 ]
 
 
+@pytest.mark.spec("B-A-044")
 @pytest.mark.parametrize("replacement", NO_TRANSCRIPTS, ids=lambda value: repr(value)[:60])
 async def test_what_is_no_transcript_is_refused_and_touches_nothing(place: Place, replacement: Any) -> None:
     async with place.process() as process:
@@ -448,12 +453,16 @@ async def test_an_answer_in_front_of_an_answer_is_refused_at_either_end(place: P
         assert await lines(process) == FOUR
 
 
+@pytest.mark.spec("B-A-023")
 async def test_calls_with_their_responses_can_be_written_and_the_model_goes_on(place: Place) -> None:
     agent = paying(Payments())
     async with place.process() as process:
         await talk(process, "hello", agent=agent)
         written = ["pay", Message(role="assistant", parts=(Text("sure"), CALL)), Message(role="tool", parts=(RESPONSE,)), answer("paid")]
+        commits = len(process.faulty.commits)
         await process.sessions.rewrite("s", (0, 2), written)
+        [commit] = process.faulty.commits[commits:]
+        assert [entry.kind for entry in commit.entries] == ["rewritten", "prefix_changed", *["message"] * 4]
         await talk(process, "thanks", agent=agent)
         assert await lines(process) == [
             "user: pay",
@@ -466,6 +475,7 @@ async def test_calls_with_their_responses_can_be_written_and_the_model_goes_on(p
         await sound(process)
 
 
+@pytest.mark.spec("B-A-135")
 async def test_an_edit_is_made_once_for_its_submission(place: Place) -> None:
     async with place.process() as process:
         await edit_fixture(process)
@@ -524,7 +534,7 @@ async def test_a_rewrite_is_one_entry_that_tells_it_all_and_reading_adds_nothing
         assert await process.everything() == untouched
 
 
-@pytest.mark.spec("C-T3-017")
+@pytest.mark.spec("C-T3-017", "B-A-062")
 async def test_a_turn_and_a_rewrite_that_meet_follow_each_other(place: Place) -> None:
     async with place.process() as process:
         await edit_fixture(process)
@@ -539,7 +549,7 @@ async def test_a_turn_and_a_rewrite_that_meet_follow_each_other(place: Place) ->
         await sound(process)
 
 
-@pytest.mark.spec("C-T3-017")
+@pytest.mark.spec("C-T3-017", "B-A-161")
 async def test_a_turn_that_begins_while_a_rewrite_is_being_committed_is_first_and_the_rewrite_is_told_so(place: Place) -> None:
     at_it, let_go, answering, go = (asyncio.Event() for _ in range(4))
 
@@ -575,6 +585,7 @@ async def test_a_turn_that_begins_while_a_rewrite_is_being_committed_is_first_an
         await sound(process)
 
 
+@pytest.mark.spec("B-A-026", "B-A-181")
 async def test_of_edits_that_meet_each_is_made_on_what_the_other_left(place: Place) -> None:
     async with place.process() as process:
         await edit_fixture(process)
@@ -583,13 +594,15 @@ async def test_of_edits_that_meet_each_is_made_on_what_the_other_left(place: Pla
             *(process.sessions.rewrite("s", (0, 1), [f"hi {index}"], expected=parent) for index in range(6)), return_exceptions=True
         )
         assert sorted(type(item).__name__ for item in told) == ["Edit", *["RevisionConflict"] * 5]
+        now = await process.sessions.revision("s")
+        assert all(item.facts == {"expected": parent, "actual": now} for item in told if isinstance(item, RevisionConflict))
         await asyncio.gather(*(process.sessions.rewrite("s", (4, 4), [f"more {index}"]) for index in range(4)))
         assert len(await lines(process)) == 8
         assert len(await process.sessions.revisions("s")) == 5
         await sound(process)
 
 
-@pytest.mark.spec("C-T3-019", "E-065")
+@pytest.mark.spec("C-T3-019", "E-065", "B-A-046")
 async def test_the_head_follows_turns_after_edits_and_edits_chain_without_turns(place: Place) -> None:
     async with place.process() as process:
         await talk(process, "remember the phrase")
@@ -620,6 +633,7 @@ async def test_what_differs_between_revisions_is_told_by_place(place: Place) -> 
         assert [*map(line, back.new)] == ["user: three", "assistant: answer 3"]
 
 
+@pytest.mark.spec("B-A-063", "B-A-177")
 async def test_large_parts_are_set_aside_before_anything_is_digested(place: Place) -> None:
     async with place.process() as process:
         await edit_fixture(process)
@@ -631,6 +645,26 @@ async def test_large_parts_are_set_aside_before_anything_is_digested(place: Plac
         assert len(row.body) < 1000
         assert edit.revision == revision_of(("user", long), ("assistant", "answer 1"), ("user", "follow up"), ("assistant", "answer 2"))
         await sound(process)
+
+
+@pytest.mark.spec("B-A-123", "B-A-169")
+async def test_a_session_that_was_put_away_is_not_edited_and_to_whoever_wants_to_it_is_not_there(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        head = await process.sessions.revision("s")
+        edit = await process.sessions.rewrite("s", (0, 1), ["hi"])
+        await process.sessions.archive("s")
+        untouched = await process.everything()
+        for call in (
+            process.sessions.rewrite("s", (0, 1), ["ho"], expected=edit.revision),
+            process.sessions.rewrite("s", (5, 9), ["ho"], expected="stale"),
+            process.sessions.restore("s", head),
+            process.sessions.fork("s", at=2),
+        ):
+            with pytest.raises(SessionNotFound) as told:
+                await call
+            assert told.value.code == "session_archived"
+        assert await process.everything() == untouched
 
 
 async def test_a_session_that_is_not_there_is_not_edited(place: Place) -> None:

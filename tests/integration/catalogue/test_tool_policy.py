@@ -148,7 +148,7 @@ async def _open_or_missing(process: Process) -> bool:
     return await process.sessions.number("s") is not None and await _open(process)
 
 
-@pytest.mark.spec("C-T3-006")
+@pytest.mark.spec("C-T3-006", "B-A-172")
 async def test_a_branch_has_its_parents_policy_unless_it_gets_its_own_and_the_parent_keeps_its(place: Place) -> None:
     two = Two()
     async with place.process() as process:
@@ -224,6 +224,7 @@ async def test_what_is_no_policy_is_refused_and_nothing_is_stored(place: Place) 
         assert (await process.sessions.info("s")).tools == ToolPolicy()
 
 
+@pytest.mark.spec("B-A-174")
 async def test_a_policy_that_names_what_the_agent_does_not_have_is_refused_and_what_stood_holds(place: Place) -> None:
     two = Two()
     async with place.process() as process:
@@ -239,6 +240,7 @@ async def test_a_policy_that_names_what_the_agent_does_not_have_is_refused_and_w
         with pytest.raises(SessionNotFound):
             await process.sessions.owned_by("other").restrict("s", ToolPolicy(never=("pya",)))
         assert await process.everything() == before
+        assert await process.store.load("branch") is None
         # What the code has by now can be named with it, and what was sent is not judged anew.
         more = two.agent.replace(tools=[*two.agent.tools, tool(effect="pure")(dig)])
         await process.sessions.restrict("s", ToolPolicy(never=("dig",)), agents=[more], submission="r2")

@@ -54,6 +54,7 @@ CASES: list[tuple[str, type[Entry], Callable[[Any], Any], str]] = [
 ]
 
 
+@pytest.mark.spec("B-A-047")
 @pytest.mark.parametrize(("session", "kind", "change", "words"), CASES, ids=[case[3] for case in CASES])
 @pytest.mark.hazard("J-6", "H17")
 async def test_a_forged_transcript_is_found(

@@ -179,6 +179,7 @@ async def test_what_is_described_while_a_turn_runs_reaches_the_catalogue_and_the
     assert read == [{"a": 1}, LONG]
 
 
+@pytest.mark.spec("B-A-106")
 @pytest.mark.parametrize(
     ("notes", "limit"),
     [

@@ -58,7 +58,7 @@ async def test_a_commit_may_hold_messages_and_no_end_of_a_turn(place: Place) -> 
         assert [message[0] for message in await transcript(process)] == ["user", "assistant"]
 
 
-@pytest.mark.spec("S2-041", "S2-047")
+@pytest.mark.spec("S2-041", "S2-047", "B-A-045")
 async def test_a_commit_on_a_version_that_is_not_the_stored_one_is_refused_and_changes_nothing(place: Place) -> None:
     agent, _ = payer()
     await lived(place, agent, calls_open, GO)
@@ -81,7 +81,7 @@ async def test_a_commit_on_a_version_that_is_not_the_stored_one_is_refused_and_c
         assert await process.everything() == won
 
 
-@pytest.mark.spec("S2-048")
+@pytest.mark.spec("S2-048", "B-A-067")
 async def test_a_commit_can_not_rewrite_or_leave_out_what_the_journal_holds(place: Place) -> None:
     from msgspec.structs import replace
 
@@ -112,7 +112,7 @@ def written(everything: tuple[Any, ...]) -> tuple[Any, ...]:
     return (row.version, row.fence, row.inbox_head, row.checkpoint, *rest)
 
 
-@pytest.mark.spec("S2-052", "S2-184")
+@pytest.mark.spec("S2-052", "S2-184", "B-A-003")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_one_entry_that_can_not_be_written_takes_the_whole_commit_with_it(disk: Place, kind: str) -> None:
     """The commit that holds the answer of the model, its calls and the question about one of them."""
@@ -230,7 +230,7 @@ async def test_a_result_that_can_not_be_committed_leaves_the_call_as_it_was(plac
     assert len(asked) == 2
 
 
-@pytest.mark.spec("S2-079", "S2-080")
+@pytest.mark.spec("S2-079", "S2-080", "B-A-010")
 @pytest.mark.hazard("J-3", "H10")
 async def test_nothing_is_told_before_it_is_durable_nor_after_the_store_failed(place: Place) -> None:
     agent, _ = payer()

@@ -156,7 +156,7 @@ async def test_an_interrupt_while_a_tool_runs_drops_it_and_records_an_unknown_re
     assert (cut, len(asked)) == (["work"], 1)
 
 
-@pytest.mark.spec("S2-099")
+@pytest.mark.spec("S2-099", "B-A-009")
 async def test_a_client_that_goes_ends_nothing_and_a_process_that_closes_says_that_it_cut_the_call_off(place: Place) -> None:
     """Decided otherwise (DESIGN §7): closing a handle ends nothing that runs, and a closed runtime's turns go on elsewhere.
 

@@ -61,7 +61,7 @@ async def test_the_transcript_is_read_in_order_with_positions_and_page_by_page(p
         assert await process.sessions.history("s", before=0) == []
 
 
-@pytest.mark.spec("S2-069", "S2-070")
+@pytest.mark.spec("S2-069", "S2-070", "B-A-002")
 async def test_entries_are_numbered_per_session_without_gaps_and_live_events_have_no_number_and_are_not_kept(place: Place) -> None:
     async with place.process() as process:
         for session in ("s", "t"):
@@ -113,12 +113,13 @@ async def test_a_list_is_filtered_before_it_is_cut_and_its_pages_stay_in_step(pl
         assert found == [info.session_id for info in mine]
 
 
-@pytest.mark.spec("S2-075")
+@pytest.mark.spec("S2-075", "B-A-109", "B-A-110")
 async def test_the_catalogue_is_read_without_what_the_checkpoint_needs(disk: Place) -> None:
     async with disk.process() as process:
         await process.run(doubler(), "double 21", session="s", identity=Identity(owner="acme"), labels={"team": "blue"})
         before = await process.sessions.info("s")
         assert (before.title, before.labels, before.agent) == ("double 21", {"team": "blue"}, "doubler")
+        assert (before.status, before.holder) == ("idle", None)
     disk.execute("UPDATE sessions SET checkpoint = CAST('nothing' AS BLOB)", "DELETE FROM journal")
     async with disk.process() as process:
         # What stands in the checkpoint alone is not known any more, and said to be so.

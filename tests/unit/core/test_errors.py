@@ -62,6 +62,7 @@ def test_an_error_reads_as_a_sentence_and_what_to_do(error: type[PerdureError]) 
     assert str(error("it went wrong")) == "it went wrong"
 
 
+@pytest.mark.spec("B-A-039")
 def test_what_may_succeed_later_says_so() -> None:
     assert {error.code for error in ALL if error.retryable} == {
         "session_busy",

@@ -24,7 +24,7 @@ from perdure.core.errors import CheckpointTooLarge, FormatUnknown, LimitExceeded
 from perdure.core.evolve import evolve, fold
 from perdure.core.journal import BODY_LIMIT, GENESIS, Sealed, body_digest, link, open_entry, seal
 from perdure.core.messages import TITLE_LENGTH, Text
-from perdure.core.records import EffectMatch, Plan
+from perdure.core.records import ALL_TOOLS, EffectMatch, Plan
 from perdure.core.reports import Finish
 
 SALT = b"0123456789abcdef"
@@ -177,8 +177,12 @@ def test_a_turn_that_would_end_with_open_calls_is_corrupt() -> None:
         checkpoints.decode(checkpoints.encode(impossible))
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version":"1"}', b'{"unknown":1}', b'{"title":"\xff"}', b'{"turn":{}}'])
+@pytest.mark.spec("B-A-107")
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b'{"version":"1"}', b'{"unknown":1}', b'{"title":"\xff"}', b'{"turn":{}}', b'{"tools":{"never":7}}']
+)
 def test_bytes_that_are_no_checkpoint_are_corrupt(data: bytes) -> None:
+    assert checkpoints.decode(b"{}").tools == ALL_TOOLS
     with pytest.raises(StoreCorrupt, match="the checkpoint can't be read"):
         checkpoints.decode(data)
 
