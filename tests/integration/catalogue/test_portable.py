@@ -303,6 +303,7 @@ DAMAGES: dict[str, Callable[[list[Any]], None]] = {
 }
 
 
+@pytest.mark.spec("B-A-085")
 @pytest.mark.parametrize("damage", DAMAGES)
 async def test_a_file_that_is_not_what_was_written_is_refused_and_nothing_of_it_is_kept(exported: tuple[bytes, Any], damage: str) -> None:
     rows = lines(exported[0])
