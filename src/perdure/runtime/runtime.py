@@ -20,6 +20,7 @@ from ..core.entries import QueueChanged, SubmissionRefused, TurnEnded
 from ..core.errors import (
     Fenced,
     RuntimeClosed,
+    StoreCorrupt,
     TurnUnfinished,
     UnknownAgent,
     UsageError,
@@ -42,7 +43,7 @@ from .driver import Driver
 from .engaging import Engagements
 from .errands import Errands
 from .feed import Event
-from .halting import check_not_halted
+from .halting import check_not_halted, halt_damaged
 from .late import LateResults
 from .model_calls import UsageRow
 from .models import Models
@@ -398,7 +399,13 @@ class Runtime:
         check_not_halted(head.row)
         if head.row.status == "archived":
             raise put_away(session_id)
-        if phase(decode_checkpoint(head.row.checkpoint)) != "idle" or await self.store.inbox(head.row.no):
+        try:
+            idle = phase(decode_checkpoint(head.row.checkpoint)) == "idle"
+        except StoreCorrupt as error:
+            if (stopped := await halt_damaged(self, session_id, error)) is None:
+                raise
+            raise stopped from error
+        if not idle or await self.store.inbox(head.row.no):
             raise TurnUnfinished(
                 f"the session {session_id!r} has an unfinished turn",
                 hint="pass submission= to say which message is meant, or use runtime.session(…) to send one more",

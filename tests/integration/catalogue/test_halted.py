@@ -233,6 +233,19 @@ async def test_a_driver_that_meets_a_checkpoint_that_is_none_halts_its_session(d
         assert await process.store.runnable(limit=9) == []
 
 
+@pytest.mark.parametrize("submission", [None, "m9"])
+async def test_whoever_runs_a_session_whose_checkpoint_is_none_halts_it(disk: Place, submission: str | None) -> None:
+    await damaged(disk, "UPDATE sessions SET checkpoint = x'00' WHERE no = 1")
+    async with disk.process() as process:
+        with pytest.raises(SessionHalted, match="the checkpoint can't be read") as told:
+            await process.run(AGENT, "once more", session="s", submission=submission)
+        assert isinstance(told.value.__cause__, StoreCorrupt)
+        assert (await process.row()).status == "halted"
+        # Without an id nobody could say later which message was meant, so it was not sent.
+        assert [row.submission_id for row in await process.pending()] == ([] if submission is None else ["m9"])
+        await talk(process, "and you?", session="t")
+
+
 @pytest.mark.parametrize(
     ("counter", "value"), [("number", -1), ("number", 2**70), ("version", 99)], ids=["fewer than none", "more than can be", "another entry"]
 )
