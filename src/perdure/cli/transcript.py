@@ -192,13 +192,14 @@ def show_tree(screen: Screen, branches: list[Branch], here: str) -> None:
         return
     for branch in branches:
         cut = f" from message {branch.cut}" if branch.parent_kind == "fork" else ""
+        held = branch.problem if branch.messages is None else f"{counted(branch.messages, 'message')}{cut}"
         who = f"  {branch.agent}" if branch.parent_kind == "child" else ""
         screen.line(
             (branch.session_id, "bold" if branch.session_id == here else ""),
             "  ",
             (branch.status, STYLES.get(branch.status, "")),
             (who, "cyan"),
-            (f"  {counted(branch.messages, 'message')}{cut}  {short(branch.title, 60)}", "dim"),
+            (f"  {held}  {short(branch.title, 60)}", "dim"),
             indent=2 * branch.depth,
         )
 

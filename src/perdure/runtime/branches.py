@@ -16,7 +16,7 @@ from ..core.checkpoint import Checkpoint
 from ..core.draft import Draft
 from ..core.effects import tool_of
 from ..core.entries import TERMINALS, Forked, OperationEnded, SessionCreated, TurnEnded
-from ..core.errors import InvalidSpan, SessionBusy, SessionExists, SessionNotFound, StoreCorrupt, UsageError
+from ..core.errors import InvalidSpan, NewerRules, SessionBusy, SessionExists, SessionNotFound, StoreCorrupt, UsageError
 from ..core.journal import open_entry
 from ..core.layout import Layout, Piece
 from ..core.records import ToolPolicy
@@ -53,19 +53,23 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
-    """A session in its tree. ``cut`` is how many messages it took over; ``depth`` is 0 at the root, or where its parent isn't listed."""
+    """A session in its tree. ``cut`` is how many messages it took over; ``depth`` is 0 at the root, or where its parent isn't listed.
+
+    ``cut`` and ``messages`` are None where they can't be read, and ``problem`` says why.
+    """
 
     session_id: str
     parent: str | None
     parent_kind: str | None
     depth: int
-    cut: int
-    messages: int
+    cut: int | None
+    messages: int | None
     status: str
     title: str
     created: int
     updated: int
     agent: str = ""
+    problem: str = ""
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,7 +278,9 @@ class Branches(Transcripts, Arguments):
         raise SessionExists(f"there is another session {known.row.session_id!r}", hint="give the branch another id, or none")
 
     async def tree(self, session_id: str) -> list[Branch]:
-        """The sessions of a tree, given any of them: each with its forks and its children behind it. Raises `SessionNotFound`."""
+        """The sessions of a tree, given any of them: each with its forks and its children behind it. One that can't be read is
+        listed with its ``problem``. Raises `SessionNotFound`.
+        """
         root = (await self._head(session_id)).row.root
         rows = [row for row in await self._runtime.store.tree(root) if row.status != "deleted"]
         there = {row.session_id for row in rows}
@@ -290,19 +296,29 @@ class Branches(Transcripts, Arguments):
         return found
 
     async def _branch(self, row: SessionRow, depth: int) -> Branch:
-        forked = await _forked(Messages(self._runtime.store, row)) if row.parent_kind == "fork" else None
+        cut: int | None = 0
+        messages: int | None = None
+        problem = ""
+        try:
+            messages = checkpoints.decode(row.checkpoint).messages
+            if row.parent_kind == "fork":
+                cut = (await _forked(Messages(self._runtime.store, row))).cut
+        except (StoreCorrupt, NewerRules) as error:
+            # What is broken in one session must not hide the others.
+            cut, messages, problem = None, None, error.message
         return Branch(
             session_id=row.session_id,
             parent=row.parent,
             parent_kind=row.parent_kind,
             depth=depth,
-            cut=0 if forked is None else forked.cut,
-            messages=checkpoints.decode(row.checkpoint).messages,
+            cut=cut,
+            messages=messages,
             status=row.status,
             title=row.title,
             created=row.created,
             updated=row.updated,
             agent=row.agent,
+            problem=problem,
         )
 
     # ------------------------------------------------------------------------------------------------------------- effects

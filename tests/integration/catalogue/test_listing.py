@@ -143,6 +143,29 @@ async def test_a_broken_session_is_listed_as_broken_and_hides_no_other(tmp_path:
         assert (await process.run(PLAIN, "again", session="one", submission="m2")).ok
 
 
+@pytest.mark.hazard("H9")
+@pytest.mark.parametrize("damage", ["checkpoint", "beginning"])
+async def test_a_broken_branch_is_shown_in_its_tree_as_broken_and_hides_no_other(tmp_path: Any, damage: str) -> None:
+    place = Place("sqlite", tmp_path / "agents.db")
+    async with place.process() as process:
+        await process.run(PLAIN, "hello there", session="s", submission="m1")
+        for name in ("bad", "good"):
+            await process.sessions.fork("s", at=1, session_id=name)
+        await process.sessions.fork("bad", session_id="behind")
+    place.execute(
+        {
+            "checkpoint": "UPDATE sessions SET checkpoint = x'00' WHERE session_id = 'bad'",
+            "beginning": "UPDATE journal SET body = x'00' WHERE seq = 2 AND no = (SELECT no FROM sessions WHERE session_id = 'bad')",
+        }[damage]
+    )
+    async with place.process() as process:
+        tree = {branch.session_id: (branch.depth, branch.cut, branch.messages) for branch in await process.sessions.tree("s")}
+        assert tree == {"s": (0, 0, 2), "bad": (1, None, None), "behind": (2, 1, 1), "good": (1, 1, 1)}
+        problems = {branch.session_id: branch.problem for branch in await process.sessions.tree("good")}
+        assert problems.pop("bad") != ""
+        assert set(problems.values()) == {""}
+
+
 async def test_a_database_that_goes_away_is_no_problem_of_each_session(place: Place) -> None:
     gone = False
 
