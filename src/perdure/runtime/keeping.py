@@ -149,7 +149,7 @@ class Keeping(Sending):
         """Write a session, or with ``tree`` all sessions of its tree, into one file of JSON lines: a path, or a binary stream.
 
         A path is replaced whole or not at all. Nothing changes in the store. Raises `SessionBusy` while somebody works on it or an attempt
-        is open, `SessionNotFound`, and `UsageError` for a fork without its tree.
+        is open, `StoreCorrupt` if it is damaged, `SessionNotFound`, and `UsageError` for a fork without its tree.
         """
         # Few programs need it, and it needs much.
         from .portable import export, rows_of

@@ -23,6 +23,7 @@ from perdure import (
     SessionBusy,
     SessionExists,
     SessionNotFound,
+    StoreCorrupt,
     Text,
     UsageError,
 )
@@ -360,6 +361,32 @@ async def test_a_newer_format_is_not_guessed_at(exported: tuple[bytes, Any]) -> 
     async with perdure.open("memory://") as runtime:
         with pytest.raises(FormatUnknown):
             await runtime.sessions.import_from(io.BytesIO(sealed_again(rows)))
+
+
+@pytest.mark.hazard("J-6")
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE journal SET body = CAST(replace(CAST(body AS TEXT), 'hello', 'jello') AS BLOB) WHERE kind = 'message'",
+        "DELETE FROM journal WHERE seq = 4",
+        "UPDATE sessions SET checkpoint = CAST(replace(CAST(checkpoint AS TEXT), '\"turns\":1', '\"turns\":2') AS BLOB)",
+    ],
+    ids=["other words", "a missing entry", "another checkpoint"],
+)
+async def test_what_no_import_would_take_is_not_written(tmp_path: Path, damage: str) -> None:
+    place, target = Place("sqlite", tmp_path / "agents.db"), tmp_path / "s.jsonl"
+    async with place.process() as process:
+        await process.run(PLAIN, "hello", session="s", submission="m1")
+        await process.sessions.export("s", target)
+    before = target.read_bytes()
+    place.execute(damage)
+    async with place.process() as process:
+        stored = await process.everything()
+        with pytest.raises(StoreCorrupt, match="the session 's' is damaged at"):
+            await process.sessions.export("s", target)
+        assert await process.everything() == stored
+    assert target.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir() if "export" in path.name] == []
 
 
 async def test_a_session_that_is_worked_on_is_not_written(place: Place, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from ...core.phase import phase
 from ...store.base import InboxRow, SessionRow, Store
 from ..batch import TRIES
 from ..keeping import Exported, Target
+from ..verify import verify
 from .lines import (
     FORMAT,
     LINE_LIMIT,
@@ -79,7 +80,7 @@ async def export(store: Store, heads: Callable[[], Awaitable[list[SessionRow]]],
     """Write sessions into a file. A path is replaced whole or not at all, and where it leads to what is no file (``/dev/stdout``), that is
     written to; a stream gets everything or nothing.
 
-    Raises `SessionBusy` while somebody works on one of them, and what reading them raises.
+    Raises `SessionBusy` while somebody works on one of them, `StoreCorrupt` if one is damaged, and what reading them raises.
     """
     if (device := await _device(target)) is not None:
         with device:
@@ -139,6 +140,7 @@ async def _consistent(store: Store, heads: Callable[[], Awaitable[list[SessionRo
         rows = await heads()
         for row in rows:
             _check_still(row)
+            await _check_whole(store, row)
         file.seek(0)
         file.truncate()
         writer = Writer(file)
@@ -163,6 +165,15 @@ def _check_still(row: SessionRow) -> None:
     begun = begun or bool(checkpoint.errands or checkpoint.background)
     if row.holder is not None or begun or phase(checkpoint) not in ("idle", "waiting", "archived", "halted"):
         raise SessionBusy(f"{row.session_id!r} is being worked on", hint="wait for its turn's end, interrupt it, or archive it")
+
+
+async def _check_whole(store: Store, row: SessionRow) -> None:
+    """No import would take what is damaged, and whoever exports it may be about to delete it here."""
+    async for problem in verify(store, row.session_id):
+        raise StoreCorrupt(
+            f"the session {row.session_id!r} is damaged at {problem.where} {problem.seq}: {problem.what}",
+            hint="restore it from a backup first, or fork what stands before the damage and export that",
+        )
 
 
 async def _write(store: Store, rows: list[SessionRow], writer: Writer) -> None:
