@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from ..core.journal import open_entry
 from ..core.layout import Layout, Piece
 from ..core.records import ToolPolicy
 from ..core.transcript import Transcript, check_cut, check_first, check_replacement
-from ..store.base import Catalogue, Created, IdTaken, Loaded, NewSession, NoSession, SessionRow
+from ..store.base import Catalogue, Created, IdTaken, Loaded, NewSession, NoSession, ParentRedacted, SessionRow
 from .about import REASON_LIMIT, check_about, check_labels, check_text, check_title, check_tools
 from .arguments import Arguments
 from .batch import TRIES, seal_all
@@ -120,98 +121,138 @@ class Branches(Transcripts, Arguments):
         `SessionNotFound`.
         """
         name = check_id(submission_id(None) if session_id is None else session_id, "a session id")
-        known_agents = check_agents(agents)
+        begin = partial(
+            self._branch_off,
+            session,
+            name,
+            given=session_id is not None,
+            at=at,
+            turn=turn,
+            entry=entry,
+            replacement=replacement,
+            title=title,
+            labels=labels,
+            tools=tools,
+            agents=check_agents(agents),
+            while_running=while_running,
+            reason=check_text(reason, "reason", REASON_LIMIT),
+            actor=check_text(actor, "actor"),
+        )
         for _ in range(TRIES):
-            head = await self._head(session)
-            checkpoint = checkpoints.decode(head.row.checkpoint)
-            running = head.row.holder is not None or checkpoint.turn is not None
-            if session_id is not None and (known := await self._runtime.store.load(name)) is not None:
-                return await self._known_fork(known, session, at, replacement, tools)
-            if head.row.status == "archived":
-                raise put_away(session)
-            if running and not while_running:
-                raise SessionBusy(f"a turn runs in {session!r}", hint="wait for its end, or fork what is committed: while_running=True")
-            new = () if replacement is None else written(replacement)
-            messages, old, cut = await self._cut(head, checkpoint, at, turn, entry)
-            if new or at is not None:
-                check_cut(cut, await role_at(messages, old, cut))
-            await check_end(messages, old, cut)
-            for message in new:
-                await self._check_blobs(session, message.parts)
-            check_replacement(await role_at(messages, old, cut - 1), new, "")
-            _, entries, blobs = kept(new)
-            before = await revision_of(messages, old, cut)
-            branched, revisions = old.branched(session, cut, before=before, added=[item.digest for item in entries])
-            await Lineage(self._runtime.store, head.row, old.layout).check()
-            now = max(self._runtime.clock.now(), head.now)
-            its_title = checkpoint.title if title is None else check_title(title)
-            its_labels = checkpoint.labels if labels is None else check_labels(labels)
-            tools = None if tools is None else check_tools(tools)
-            if tools is not None:
-                await check_policy(self._runtime, session, checkpoint.agent, tools, known_agents)
-            kept_tools = checkpoint.tools if tools is None else tools
-            check_about(checkpoint.identity, its_labels, its_title, kept_tools)
-            draft = Draft(Checkpoint())
-            draft.write(
-                SessionCreated(
-                    session_id=name,
-                    root=head.row.root,
-                    agent=checkpoint.agent,
-                    identity=checkpoint.identity,
-                    title=its_title,
-                    labels=dict(its_labels),
-                    metadata=checkpoint.metadata,
-                    tools=kept_tools,
-                ),
-                now,
-            )
-            forked = Forked(
-                session=session,
-                version=head.row.version,
-                chain=head.chain.hex(),
-                cut=cut,
-                pieces=branched.layout.pieces,
-                tail=cut + len(entries),
-                revision=branched.revision,
-                exact=branched.chain.exact,
-                marks=branched.chain.marks,
-                running=running,
-                route=checkpoint.route,
-                owner=checkpoint.owner,
-                owner_group=checkpoint.owner_group,
-                private=checkpoint.private,
-                private_from=min(checkpoint.private_from, cut),
-                reason=check_text(reason, "reason", REASON_LIMIT),
-                actor=check_text(actor, "actor"),
-            )
-            draft.write(forked, now)
-            for item, revision in zip(entries, revisions, strict=True):
-                draft.write(replace(item, revision=revision), now)
-            answer = await self._runtime.store.create(
-                name,
-                NewSession(
-                    root=head.row.root,
-                    parent=session,
-                    parent_kind="fork",
-                    parent_version=head.row.version,
-                    owner=head.row.owner,
-                    entries=seal_all(draft.entries, chain=head.chain, session_id=name),
-                    checkpoint=checkpoints.encode(draft.checkpoint),
-                    catalogue=Catalogue(status="idle", wake_at=None, title=its_title, labels=dict(its_labels), agent=checkpoint.agent),
-                    blobs=blobs,
-                ),
-                at=now,
-            )
-            match answer:
-                case Created():
-                    return await self._fork(await self._head(name), forked, duplicate=False)
-                case NoSession():
-                    raise SessionNotFound(f"the session {session!r} was deleted", hint="what is gone can't be forked")
-                case IdTaken():
-                    if answer.deleted or (known := await self._runtime.store.load(name)) is None:
-                        raise missing(name, deleted=True)
-                    return await self._known_fork(known, session, at, replacement, tools)
+            if (begun := await begin()) is not None:
+                return begun
         raise SessionBusy(f"content of {session!r} is redacted all the time", hint="try again when less is going on")
+
+    async def _branch_off(
+        self,
+        session: str,
+        name: str,
+        *,
+        given: bool,
+        at: int | None,
+        turn: str | None,
+        entry: int | None,
+        replacement: Written | None,
+        title: str | None,
+        labels: dict[str, str] | None,
+        tools: ToolPolicy | None,
+        agents: Sequence[Agent],
+        while_running: bool,
+        reason: str,
+        actor: str,
+    ) -> Fork | None:
+        """Begin it from what the parent is now. None: content of the parent was redacted while that was read."""
+        head = await self._head(session)
+        checkpoint = checkpoints.decode(head.row.checkpoint)
+        running = head.row.holder is not None or checkpoint.turn is not None
+        if given and (known := await self._runtime.store.load(name)) is not None:
+            return await self._known_fork(known, session, at, replacement, tools)
+        if head.row.status == "archived":
+            raise put_away(session)
+        if running and not while_running:
+            raise SessionBusy(f"a turn runs in {session!r}", hint="wait for its end, or fork what is committed: while_running=True")
+        new = () if replacement is None else written(replacement)
+        messages, old, cut = await self._cut(head, checkpoint, at, turn, entry)
+        if new or at is not None:
+            check_cut(cut, await role_at(messages, old, cut))
+        await check_end(messages, old, cut)
+        for message in new:
+            await self._check_blobs(session, message.parts)
+        check_replacement(await role_at(messages, old, cut - 1), new, "")
+        _, entries, blobs = kept(new)
+        before = await revision_of(messages, old, cut)
+        branched, revisions = old.branched(session, cut, before=before, added=[item.digest for item in entries])
+        await Lineage(self._runtime.store, head.row, old.layout).check()
+        now = max(self._runtime.clock.now(), head.now)
+        title = checkpoint.title if title is None else check_title(title)
+        labels = checkpoint.labels if labels is None else check_labels(labels)
+        tools = None if tools is None else check_tools(tools)
+        if tools is not None:
+            await check_policy(self._runtime, session, checkpoint.agent, tools, agents)
+        kept_tools = checkpoint.tools if tools is None else tools
+        check_about(checkpoint.identity, labels, title, kept_tools)
+        draft = Draft(Checkpoint())
+        draft.write(
+            SessionCreated(
+                session_id=name,
+                root=head.row.root,
+                agent=checkpoint.agent,
+                identity=checkpoint.identity,
+                title=title,
+                labels=dict(labels),
+                metadata=checkpoint.metadata,
+                tools=kept_tools,
+            ),
+            now,
+        )
+        forked = Forked(
+            session=session,
+            version=head.row.version,
+            chain=head.chain.hex(),
+            cut=cut,
+            pieces=branched.layout.pieces,
+            tail=cut + len(entries),
+            revision=branched.revision,
+            exact=branched.chain.exact,
+            marks=branched.chain.marks,
+            running=running,
+            route=checkpoint.route,
+            owner=checkpoint.owner,
+            owner_group=checkpoint.owner_group,
+            private=checkpoint.private,
+            private_from=min(checkpoint.private_from, cut),
+            reason=reason,
+            actor=actor,
+        )
+        draft.write(forked, now)
+        for item, revision in zip(entries, revisions, strict=True):
+            draft.write(replace(item, revision=revision), now)
+        answer = await self._runtime.store.create(
+            name,
+            NewSession(
+                root=head.row.root,
+                parent=session,
+                parent_kind="fork",
+                parent_version=head.row.version,
+                owner=head.row.owner,
+                entries=seal_all(draft.entries, chain=head.chain, session_id=name),
+                checkpoint=checkpoints.encode(draft.checkpoint),
+                catalogue=Catalogue(status="idle", wake_at=None, title=title, labels=dict(labels), agent=checkpoint.agent),
+                blobs=blobs,
+            ),
+            at=now,
+        )
+        match answer:
+            case Created():
+                return await self._fork(await self._head(name), forked, duplicate=False)
+            case NoSession():
+                raise SessionNotFound(f"the session {session!r} was deleted", hint="what is gone can't be forked")
+            case IdTaken():
+                if answer.deleted or (known := await self._runtime.store.load(name)) is None:
+                    raise missing(name, deleted=True)
+                return await self._known_fork(known, session, at, replacement, tools)
+            case ParentRedacted():
+                return None
 
     async def _cut(
         self, head: Loaded, checkpoint: Checkpoint, at: int | None, turn: str | None, entry: int | None
