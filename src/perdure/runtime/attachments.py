@@ -11,7 +11,7 @@ from ..store.outside import GRACE, Swept, WithBlobs
 from .context import stored_content
 from .halting import check_not_halted
 from .perform import stored_media
-from .scope import Scope, put_away
+from .scope import Scope, missing, put_away
 
 __all__ = ["Attachments"]
 
@@ -34,7 +34,8 @@ class Attachments(Scope):
             raise put_away(session_id)
         check_not_halted(head.row)
         for blob in stored_media([media]):
-            await self._runtime.store.put_blob(head.row.root, blob)
+            if not await self._runtime.store.put_blob(head.row.root, blob):
+                raise missing(session_id, deleted=True)
         return media.blob
 
     async def content(self, session_id: str, blob: Blob) -> bytes:

@@ -606,8 +606,9 @@ class Store(Protocol):
     async def outside(self, digests: Sequence[str]) -> set[str]:
         """Those of these digests whose content any tree holds outside of the database."""
 
-    async def put_blob(self, root: str, blob: StoredBlob | OutsideBlob) -> None:
-        """Store content ahead of the commit that refers to it. Idempotent."""
+    async def put_blob(self, root: str, blob: StoredBlob | OutsideBlob) -> bool:
+        """Store content ahead of the commit that refers to it. Idempotent. False: no session of that tree is there, and nothing was
+        stored, since nobody would remove it."""
 
     async def blobs(self, root: str) -> list[str]:
         """The digests that a tree holds."""

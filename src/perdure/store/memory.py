@@ -519,10 +519,13 @@ class MemoryStore:
         held = {digest for tree in self._content.blobs.values() for digest, blob in tree.items() if isinstance(blob, OutsideBlob)}
         return held.intersection(digests)
 
-    async def put_blob(self, root: str, blob: StoredBlob | OutsideBlob) -> None:
+    async def put_blob(self, root: str, blob: StoredBlob | OutsideBlob) -> bool:
         self._time()
         rules.check_blob(blob)
-        self._keep(root, (blob,))
+        lives = any(session.row.root == root and session.row.status != "deleted" for session in self._content.by_no.values())
+        if lives:
+            self._keep(root, (blob,))
+        return lives
 
     async def blobs(self, root: str) -> list[str]:
         self._time()

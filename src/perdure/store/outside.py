@@ -122,12 +122,18 @@ class WithBlobs(PassingStore):
 
     # ------------------------------------------------------------------------------------------------------------- writing
 
-    async def put_blob(self, root: str, blob: AnyBlob) -> None:
-        async def put() -> None:
-            async with self._ingested((blob,)) as [there]:
-                await self.inner.put_blob(root, there)
+    async def put_blob(self, root: str, blob: AnyBlob) -> bool:
+        if not self._is_large(blob):
+            return await self.inner.put_blob(root, blob)
 
-        await (self._to_its_end(put()) if self._is_large(blob) else self.inner.put_blob(root, blob))
+        async def put() -> bool:
+            async with self._ingested((blob,)) as [there]:
+                kept = await self.inner.put_blob(root, there)
+            if not kept:
+                await self._drop(await self._seen([blob.digest]))
+            return kept
+
+        return await self._to_its_end(put())
 
     async def commit(self, commit: Commit) -> CommitAnswer:
         if not commit.erased and not any(map(self._is_large, commit.blobs)):

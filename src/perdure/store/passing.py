@@ -176,8 +176,8 @@ class PassingStore:
     async def outside(self, digests: Sequence[str]) -> set[str]:
         return await self.inner.outside(digests)
 
-    async def put_blob(self, root: str, blob: StoredBlob | OutsideBlob) -> None:
-        await self.inner.put_blob(root, blob)
+    async def put_blob(self, root: str, blob: StoredBlob | OutsideBlob) -> bool:
+        return await self.inner.put_blob(root, blob)
 
     async def blobs(self, root: str) -> list[str]:
         return await self.inner.blobs(root)

@@ -94,7 +94,7 @@ WRITES: dict[str, tuple[str, Callable[[PostgresStore, int], Awaitable[Any]], Any
     "a claim": (".claim(", lambda store, no: store.claim(no, "r1"), Committed(1, 1, 1)),
     "a session from elsewhere": ("COMMIT", lambda store, no: store.adopt([adoption()]), Adopted((2,))),
     "an acknowledgement": (".ack(", lambda store, no: store.ack(no, "ann", 1), 1),
-    "content": (".put_blobs(", lambda store, no: store.put_blob("s", content(b"x")), None),
+    "content": (".put_blobs(", lambda store, no: store.put_blob("s", content(b"x")), True),
     "a deletion": (".bury(", lambda store, no: store.delete(no), True),
 }
 

@@ -420,7 +420,7 @@ async def check_all_kinds(store: SQLiteStore, answers: list[Any], numbers: list[
     assert [answer.duplicate for answer in answers[2:5]] == [False, False, True]
     assert answers[5] == Committed(1, 1, 1)
     assert answers[6] == Committed(1, 1, 1)
-    assert answers[7:10] == [1, None, None]
+    assert answers[7:10] == [1, True, True]
     assert answers[10] == Stale(1, 0, None)
     assert (await row_of(store, "s0")).version == 2
     assert (await row_of(store, "s1")).fence == 1

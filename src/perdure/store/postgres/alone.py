@@ -257,8 +257,9 @@ def retire(line: Line, runner: str) -> None:
         raise StoreBroken("the database kept a runner that should go", hint="look for a trigger that ignores rows")
 
 
-def put_blob(line: Line, database: Database, root: str, blob: StoredBlob | OutsideBlob) -> None:
-    line.run("put_blob", root, database.shapes.blob(blob))
+def put_blob(line: Line, database: Database, root: str, blob: StoredBlob | OutsideBlob) -> bool:
+    ((kept,),) = line.run("put_blob", root, database.shapes.blob(blob))
+    return bool(kept)
 
 
 def ack(line: Line, no: int, consumer: str, seq: int) -> int:

@@ -361,10 +361,10 @@ class PostgresStore:
     async def outside(self, digests: Sequence[str]) -> set[str]:
         return await self._read(lambda line: reads.outside(line, digests))
 
-    async def put_blob(self, root: str, blob: StoredBlob | OutsideBlob) -> None:
+    async def put_blob(self, root: str, blob: StoredBlob | OutsideBlob) -> bool:
         rules.check_blob(blob)
         database = self._writable()
-        await self._alone.write(lambda line, _: alone.put_blob(line, database, root, blob))
+        return await self._alone.write(lambda line, _: alone.put_blob(line, database, root, blob))
 
     async def blobs(self, root: str) -> list[str]:
         return await self._read(lambda line: reads.blobs(line, root))

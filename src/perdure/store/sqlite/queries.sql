@@ -97,6 +97,10 @@ SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder,
     labels, created, updated, checkpoint
 FROM sessions WHERE root = :root ORDER BY no;
 
+-- name: tree_lives
+-- A row if a session of a tree is there.
+SELECT 1 FROM sessions WHERE root = :root AND status <> 'deleted' LIMIT 1;
+
 -- name: tree_size
 -- How many sessions a tree has.
 SELECT count(*) FROM sessions WHERE root = :root;

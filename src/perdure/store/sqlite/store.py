@@ -263,8 +263,9 @@ class SQLiteStore:
     async def outside(self, digests: Sequence[str]) -> set[str]:
         return await self._read(Reader.outside, digests)
 
-    async def put_blob(self, root: str, blob: StoredBlob | OutsideBlob) -> None:
-        await self._write(PutBlob(root, blob))
+    async def put_blob(self, root: str, blob: StoredBlob | OutsideBlob) -> bool:
+        kept: bool = await self._write(PutBlob(root, blob))
+        return kept
 
     async def blobs(self, root: str) -> list[str]:
         return await self._read(Reader.blobs, root)

@@ -582,8 +582,11 @@ class PutBlob(Write):
     def prepare(self, lives: LifeLocks) -> None:
         rules.check_blob(self.blob)
 
-    def apply(self, tx: Transaction) -> None:
+    def apply(self, tx: Transaction) -> bool:
+        if tx.one("tree_lives", {"root": self.root}) is None:
+            return False
         tx.keep(self.root, (self.blob,))
+        return True
 
 
 class Ack(Write):

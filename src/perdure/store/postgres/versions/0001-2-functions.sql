@@ -836,8 +836,16 @@ END
 $$;
 
 -- Content ahead of the commit that refers to it.
-CREATE FUNCTION perdure.put_blobs(its_root text, blobs perdure.blob[]) RETURNS void LANGUAGE sql AS $$
-    SELECT perdure.keep(its_root, blobs)
+CREATE FUNCTION perdure.put_blobs(its_root text, blobs perdure.blob[]) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    -- Locked, so that who deletes the last session of the tree comes before or after.
+    PERFORM FROM perdure.sessions AS t WHERE t.root = its_root AND t.status <> 'deleted' LIMIT 1 FOR SHARE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM perdure.keep(its_root, blobs);
+    RETURN true;
+END
 $$;
 
 -- Move a consumer forward, never back; returns where it stands, and 0 where there is no session.
