@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial, wraps
 from inspect import iscoroutinefunction
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Checkpoint
 from ..core.entries import Entry
-from ..core.errors import SessionArchived, SessionNotFound, StoreCorrupt, UsageError
+from ..core.errors import SessionArchived, SessionNotFound, StoreCorrupt, StoreError, UsageError
 from ..core.records import Identity
 from ..store.base import Loaded, SessionRow, Store
 from .about import check_identity
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from .runtime import Runtime
 
 __all__ = ["Scope", "deleted_meanwhile", "missing", "put_away"]
+
+_log = logging.getLogger("perdure.runtime")
 
 
 class Scope:
@@ -85,7 +88,7 @@ def _not_found_if_deleted(method: Callable[..., Awaitable[Any]], first: str) -> 
             return await method(self, *given, **named)
         except StoreCorrupt:
             session_id = given[0] if given else named[first]
-            if await self._runtime.store.buried(session_id):
+            if await _buried(self._runtime.store, session_id):
                 await self._head(session_id)
             raise
 
@@ -94,7 +97,16 @@ def _not_found_if_deleted(method: Callable[..., Awaitable[Any]], first: str) -> 
 
 async def deleted_meanwhile(store: Store, session_id: str) -> SessionNotFound | None:
     """What there is to say of a session in which something is missing, if that is because it was deleted."""
-    return missing(session_id, deleted=True) if await store.buried(session_id) else None
+    return missing(session_id, deleted=True) if await _buried(store, session_id) else None
+
+
+async def _buried(store: Store, session_id: str) -> bool:
+    """Whether something is missing because the session was deleted; a store that can't say so hides nothing of what is missing."""
+    try:
+        return await store.buried(session_id)
+    except StoreError as error:
+        _log.warning("whether %s was deleted can't be said: %s", session_id, error)
+        return False
 
 
 def missing(session_id: str, owner: str | None = None, *, deleted: bool) -> SessionNotFound:

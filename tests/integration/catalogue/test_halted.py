@@ -91,6 +91,18 @@ async def test_damage_halts_its_session_and_no_other(disk: Place) -> None:
             await process.sessions.consumer("audit").read("s")
 
 
+@pytest.mark.spec("B-B-085")
+@pytest.mark.parametrize("fails", [("buried",), ("buried", "commit")], ids=" ".join)
+async def test_a_store_that_fails_when_damage_was_met_hides_no_damage(disk: Place, fails: tuple[str, ...]) -> None:
+    await damaged(disk, DAMAGE)
+    # Whether the session was deleted meanwhile, which looks like damage, can't be asked, nor maybe can it be halted.
+    async with disk.process(*(Fault(kind=kind, times=9) for kind in fails)) as process:
+        with pytest.raises(StoreCorrupt, match="entry 3 is not what was written"):
+            await process.sessions.entries("s")
+        with pytest.raises(StoreCorrupt if "commit" in fails else SessionHalted, match="entry 3 is not what was written"):
+            await process.run(AGENT, "once more", session="s", submission="m9")
+
+
 @pytest.mark.spec("C-T3-004", "B-A-015", "B-A-017")
 @pytest.mark.hazard("J-2", "J-9", "H11")
 async def test_a_halt_outlives_the_process_and_everything_that_would_change_the_session_is_refused(disk: Place) -> None:
