@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from itertools import takewhile
 
@@ -24,7 +25,7 @@ from ..core.commands import (
     RunCommand,
 )
 from ..core.entries import SubmissionRefused
-from ..core.errors import InvalidMessage, QueueFull, SessionArchived, StaleRequest, UsageError
+from ..core.errors import InvalidMessage, QueueFull, SessionArchived, StaleRequest, StoreError, UsageError
 from ..core.rules.requests import check_decision
 from ..store.base import AlreadyThere, Committed, Conflict, InboxRow, Loaded, NewSession, NoSession, QueueIsFull, Send, StoredBlob
 from .about import REASON_LIMIT, check_text
@@ -37,6 +38,8 @@ from .names import check_id, conflict
 from .scope import Scope, missing, put_away
 
 __all__ = ["Door", "Submission", "checked"]
+
+_log = logging.getLogger("perdure.runtime")
 
 OWN_CODE = (RunCommand.kind, CallTool.kind)
 """The kinds of commands that only a process with the agent's code can carry out."""
@@ -153,7 +156,11 @@ class Door(Scope):
     async def _leave(self, session_id: str, command: Command, blobs: Sequence[StoredBlob] = ()) -> Submission:
         """Leave a command to the holder. Where that let the session go before it came, and won't see it, apply what waits."""
         sent = await self._send(session_id, command, blobs=blobs)
-        await self._take_left(session_id)
+        try:
+            await self._take_left(session_id)
+        except StoreError as error:
+            # It is durable, and whoever looks at the session next takes it up: an error would have it sent again.
+            _log.warning("what was sent to %s could not be taken up yet: %s", session_id, error)
         return sent
 
     async def _take_left(self, session_id: str) -> None:

@@ -5,6 +5,7 @@ Every operation here has looked at the session and is about to write when the ot
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from perdure.testing.faults import WRITES, Call
 from ..interactive.acting import Place, Process
 from ..media.pictures import png
 from .talking import Payments, paying, sound, talk
+from .test_archive import Charging
 
 Operation = Callable[[Process], Awaitable[Any]]
 
@@ -135,3 +137,21 @@ async def test_what_is_durable_is_answered_though_nothing_can_be_read_after_it(m
         receipt = await other.store.submission((await other.row()).no, sent.id)
         assert receipt is not None
         await sound(other)
+
+
+async def test_what_a_running_session_was_sent_is_answered_though_nothing_can_be_read_after_it(memory: Place) -> None:
+    charging, sent = Charging("pure"), asyncio.Event()
+
+    async def gate(call: Call, when: str) -> None:
+        if sent.is_set() and when == "before":
+            raise StoreBroken("it can't be reached")
+        if call.kind == "send" and when == "after":
+            sent.set()
+
+    async with memory.process() as holder, memory.process(gate=gate) as process:
+        running = asyncio.create_task(holder.run(charging.agent, "charge", session="s", submission="m1"))
+        await charging.begun.wait()
+        assert not (await process.sessions.note("s", "be quick", submission="n1")).duplicate
+        charging.go_on.set()
+        await running
+        assert [entry.kind for entry in await holder.sessions.entries("s")].count("note_added") == 1
