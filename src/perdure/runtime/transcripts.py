@@ -490,4 +490,6 @@ async def _find(messages: Messages, checkpoint: Checkpoint, revision: str) -> Tr
             for entry in entries:
                 if entry.revision == revision:
                     return Transcript.at(laid, entry.number, revision)
-    raise UnknownRevision(f"the transcript never was at revision {revision[:12]!r}", hint="`perdure revisions` lists its edits")
+    raise UnknownRevision(
+        f"the transcript of {checkpoint.session_id!r} never was at revision {revision[:12]!r}", hint="`perdure revisions` lists its edits"
+    )
