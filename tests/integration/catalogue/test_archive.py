@@ -26,7 +26,9 @@ from perdure import (
     TurnAborted,
     tool,
 )
+from perdure.core.reports import Parked
 from perdure.runtime.verify import verify
+from perdure.store.base import Claim, Committed
 from perdure.testing import find_problems
 from perdure.testing.faults import Fault
 
@@ -68,7 +70,7 @@ async def clean(process: Process, session: str = "s") -> None:
     assert [str(problem) async for problem in verify(process.store)] == []
 
 
-@pytest.mark.spec("C-T3-023", "E-031", "D-065")
+@pytest.mark.spec("C-T3-023", "E-031", "B-B-144")
 async def test_archived_history_outlives_the_process_and_no_list_shows_it(place: Place) -> None:
     async with place.process() as process:
         for name in ("one", "two"):
@@ -90,6 +92,8 @@ async def test_archived_history_outlives_the_process_and_no_list_shows_it(place:
         put_away = (await process.sessions.entries("one"))[-1]
         assert isinstance(put_away, Archived)
         assert (put_away.reason, put_away.actor) == ("done with", "ann")
+        with pytest.raises(SessionArchived):
+            await process.run(PLAIN, "again", session="one", submission="m2")
         assert await process.store.runnable(limit=9) == []
         await clean(process, "one")
 
@@ -237,6 +241,24 @@ async def test_archiving_again_is_a_typed_answer_and_the_same_submission_the_fir
         assert await process.everything() == before
 
 
+@pytest.mark.spec("B-B-145", "B-B-148")
+async def test_a_revival_of_what_is_not_archived_changes_nothing_and_the_same_one_again_is_the_first(place: Place) -> None:
+    async with place.process() as process:
+        await process.run(PLAIN, "hello", session="s", submission="m1")
+        for _ in range(2):
+            before = await process.everything()
+            with pytest.raises(NothingChanged):
+                await process.sessions.revive("s")
+            assert await process.everything() == before
+            await process.sessions.archive("s")
+            first = await process.sessions.revive("s", submission=f"y{before[0].version}")
+            revived = await process.everything()
+            again = await process.sessions.revive("s", submission=first.id)
+            assert (again.id, again.arrival, again.duplicate) == (first.id, first.arrival, True)
+            assert await process.everything() == revived
+        assert (await process.row()).status == "idle"
+
+
 @pytest.mark.spec("E-032", "B-A-114", "B-A-148")
 async def test_a_revived_session_goes_on_where_it_was_and_only_an_archived_one_is_revived(place: Place) -> None:
     model, asked = counting("one", "two")
@@ -264,7 +286,7 @@ async def test_a_revived_session_goes_on_where_it_was_and_only_an_archived_one_i
         await clean(process)
 
 
-@pytest.mark.spec("D-051")
+@pytest.mark.spec("D-051", "B-B-135", "B-B-139")
 async def test_an_archive_that_fails_changed_nothing_and_can_be_repeated(place: Place) -> None:
     async with place.process() as process:
         await process.run(PLAIN, "hello", session="s", submission="m1")
@@ -295,6 +317,50 @@ async def test_an_archive_that_can_not_look_takes_nothing_for_absent(place: Plac
         assert not (await process.sessions.archive("s", submission="x1")).duplicate
 
 
+@pytest.mark.spec("B-B-128", "B-B-068", "B-B-182")
+async def test_what_a_model_was_saying_is_told_by_no_note_and_not_archived(place: Place) -> None:
+    speaking, go_on = asyncio.Event(), asyncio.Event()
+
+    async def speak(request: ModelRequest) -> Any:
+        yield "half a sen"
+        speaking.set()
+        await go_on.wait()
+        yield Reply("half a sentence")
+
+    async with place.process() as holder, place.process() as other:
+        running = asyncio.create_task(holder.run(Agent("a", model=FunctionModel(speak)), "hello", session="s", submission="m1"))
+        await speaking.wait()
+        # when another process adds a note to what is committed, and then puts the session away
+        await other.sessions.note("s", "by the way")
+        await eventually(lambda: other.sessions.entries("s", kinds=("note_added",)))
+        assert await transcript(other) == [("user", "hello")]
+        await other.sessions.archive("s")
+        assert (await running).status == "aborted"
+        # then what the model had begun to say is nowhere
+        assert await transcript(other) == [("user", "hello")]
+        assert not any(b"half a sen" in (row.body or b"") for row in await other.store.entries((await other.row()).no))
+        assert await other.store.load("s") == await holder.store.load("s")
+        await clean(other)
+
+
+@pytest.mark.spec("B-B-129")
+@pytest.mark.parametrize("why", ["stuck", "nobody has its agent"])
+async def test_a_session_that_can_not_be_run_can_be_archived(place: Place, why: str) -> None:
+    async with place.process() as process:
+        await process.sessions.send("s", "hello", submission="m1", agent="an agent of former days")
+        if why == "stuck":
+            batch = await process.batch()
+            batch.apply(Parked(at=batch.now))
+            assert isinstance(
+                await process.store.commit(batch.commit(holder=None, claim=Claim(runner="x"), release=True, status="stuck")), Committed
+            )
+            assert (await process.sessions.info("s")).status == "stuck"
+        await process.sessions.archive("s")
+        assert ((await process.sessions.info("s")).status, await process.pending()) == ("archived", [])
+        await clean(process)
+
+
+@pytest.mark.spec("B-B-130")
 async def test_two_who_archive_at_once_are_one_who_does_and_one_who_is_told(place: Place) -> None:
     async with place.process() as one, place.process() as other:
         await one.run(PLAIN, "hello", session="s", submission="m1")
@@ -306,7 +372,7 @@ async def test_two_who_archive_at_once_are_one_who_does_and_one_who_is_told(plac
         await clean(one)
 
 
-@pytest.mark.spec("B-A-095")
+@pytest.mark.spec("B-A-095", "B-B-186")
 async def test_an_archive_waits_out_a_session_that_changes_all_the_time(place: Place) -> None:
     """Each lost race is another's commit; the archive builds on it and wins in the end."""
     async with place.process() as process:
@@ -323,6 +389,7 @@ async def test_an_archive_waits_out_a_session_that_changes_all_the_time(place: P
             await slow.sessions.archive("s")
         assert races == 5
         assert (await process.row()).status == "archived"
+        assert [entry.kind for entry in await process.sessions.entries("s")].count("note_added") == 5
         await clean(process)
 
 

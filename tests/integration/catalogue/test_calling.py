@@ -31,6 +31,7 @@ from perdure import (
     ToolCalled,
     ToolCallResponse,
     ToolContext,
+    ToolPolicy,
     UsageError,
     tool,
 )
@@ -81,6 +82,7 @@ async def kinds(process: Process, *, after: int = 0) -> list[str]:
     return [entry.kind for entry in await process.sessions.entries("s", after=after)]
 
 
+@pytest.mark.spec("B-B-103")
 async def test_a_tool_is_called_outside_of_the_conversation_and_the_model_is_told_once(place: Place) -> None:
     till = Till()
     async with place.process() as process:
@@ -100,6 +102,7 @@ async def test_a_tool_is_called_outside_of_the_conversation_and_the_model_is_tol
         after = await process.sessions.checkpoint("s")
         assert len(till.asked) == 1
         assert (after.number, after.revision, after.usage) == (before.number, before.revision, before.usage)
+        assert (after.tools, (await process.sessions.info("s")).tools) == (before.tools, ToolPolicy())
     # after a restart too the next model call is told, and so is the one after that, once
     async with place.process() as process:
         for number in (2, 3):
@@ -137,7 +140,7 @@ async def test_two_who_call_at_once_under_one_id_hear_the_same(place: Place) -> 
         assert till.done == ["A 5"]
 
 
-@pytest.mark.spec("E-058")
+@pytest.mark.spec("E-058", "B-B-099", "B-B-100")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("action", ["break", "die"])
 async def test_a_call_whose_receipt_could_not_be_stored_is_an_error_and_never_repeated(place: Place, when: Any, action: Any) -> None:
@@ -435,6 +438,7 @@ async def test_what_was_called_from_outside_can_be_redacted(place: Place) -> Non
         await sound(process)
 
 
+@pytest.mark.spec("B-B-101")
 async def test_a_message_that_comes_meanwhile_begins_its_turn_afterwards(place: Place) -> None:
     till = Till()
     async with place.process() as process:
@@ -445,6 +449,9 @@ async def test_a_message_that_comes_meanwhile_begins_its_turn_afterwards(place: 
         await till.begun.wait()
         async with process.session("s", till.agent) as session:
             await session.send("mind the step", submission="m2", deliver="steer")
+            # Nobody who waits for a tool that takes hours gives it up.
+            place.clock.advance(10_000_000)
+            assert not calling.done()
             till.go.set()
             assert (await calling).result == "paid A"
             await eventually(lambda: _done(process, "m2"))

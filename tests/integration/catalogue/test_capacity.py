@@ -45,7 +45,7 @@ async def _idle(runtime: Runtime, session: str) -> bool:
     return info.status == "idle" and info.holder is None
 
 
-@pytest.mark.spec("C-T3-032")
+@pytest.mark.spec("C-T3-032", "B-B-143")
 async def test_a_handle_that_ran_no_turn_yet_holds_a_slot_until_its_session_is_archived(place: Place) -> None:
     async with narrow(place) as runtime, place.process() as other:
         await other.sessions.send("one", "later", agent="a", not_before=place.clock.now() + 10**6)
@@ -61,7 +61,7 @@ async def test_a_handle_that_ran_no_turn_yet_holds_a_slot_until_its_session_is_a
             assert (await runtime.run(PLAIN, "hello", session="two", submission="m1")).ok
 
 
-@pytest.mark.spec("C-T3-034", "D-028")
+@pytest.mark.spec("C-T3-034", "D-028", "B-B-046")
 async def test_a_note_needs_no_slot(place: Place) -> None:
     """Nothing of the agent's runs for it: it is one commit of who sends it."""
     async with narrow(place) as runtime:
@@ -71,7 +71,7 @@ async def test_a_note_needs_no_slot(place: Place) -> None:
         assert [entry.kind for entry in await runtime.sessions.entries("one")][-1] == "note_added"
 
 
-@pytest.mark.spec("C-T3-035")
+@pytest.mark.spec("C-T3-035", "B-B-015", "B-B-026")
 @pytest.mark.parametrize("how", ["archived", "deleted", "no model", "store"])
 async def test_an_opening_that_fails_leaks_no_slot(place: Place, how: str) -> None:
     async with place.process() as process:
@@ -87,7 +87,7 @@ async def test_an_opening_that_fails_leaks_no_slot(place: Place, how: str) -> No
             assert await fits(runtime, "other")
 
 
-@pytest.mark.spec("C-T3-036")
+@pytest.mark.spec("C-T3-036", "B-B-025")
 async def test_handles_on_one_session_share_its_slot_until_the_last_is_closed(place: Place) -> None:
     async with narrow(place) as runtime:
         first, second = runtime.session("one", PLAIN), runtime.session("one", PLAIN)
@@ -100,7 +100,43 @@ async def test_handles_on_one_session_share_its_slot_until_the_last_is_closed(pl
         assert await fits(runtime, "two")
 
 
-@pytest.mark.spec("C-T3-037", "D-060")
+@pytest.mark.spec("B-B-024")
+async def test_who_joins_a_session_at_work_waits_for_nothing_and_takes_no_other_slot(place: Place) -> None:
+    charging = Charging("pure")
+    async with narrow(place) as runtime:
+        running = asyncio.create_task(runtime.run(charging.agent, "charge", session="one", submission="m1"))
+        await charging.begun.wait()
+        async with runtime.session("one", charging.agent) as joined:
+            assert not (await joined.send("and then", submission="m2")).duplicate
+            assert not running.done()
+        assert not await fits(runtime, "two")
+        charging.go_on.set()
+        assert (await running).ok
+        await eventually(lambda: fits(runtime, "two"))
+
+
+@pytest.mark.spec("B-B-023")
+@pytest.mark.parametrize("kind", ["load", "heartbeat", "buried"])
+async def test_an_opening_that_is_cancelled_gives_its_slot_back(place: Place, kind: str) -> None:
+    at_it, let_go = asyncio.Event(), asyncio.Event()
+
+    async def gate(call: Any, when: str) -> None:
+        if call.kind == kind and call.nth == 1 and when == "before":
+            at_it.set()
+            await let_go.wait()
+
+    async with narrow(place, gate=gate) as runtime:
+        opening = asyncio.create_task(runtime.session("one", PLAIN).__aenter__())
+        await at_it.wait()
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        let_go.set()
+        await eventually(lambda: fits(runtime, "two"))
+        assert await runtime.sessions.list() == []
+
+
+@pytest.mark.spec("C-T3-037", "D-060", "B-B-018")
 @pytest.mark.parametrize("end", ["cancelled", "broken"])
 async def test_a_beginning_that_is_cancelled_or_fails_gives_its_slot_back(place: Place, end: str) -> None:
     at_it, let_go = asyncio.Event(), asyncio.Event()
@@ -128,7 +164,7 @@ async def test_a_beginning_that_is_cancelled_or_fails_gives_its_slot_back(place:
                 await runtime.sessions.info("one")
 
 
-@pytest.mark.spec("C-T3-038", "D-061")
+@pytest.mark.spec("C-T3-038", "D-061", "B-B-217")
 @pytest.mark.parametrize("how", ["archived", "taken over"])
 async def test_the_slot_of_work_that_goes_on_without_its_session_is_free_when_that_work_ends(place: Place, how: str) -> None:
     charging = Charging()
@@ -157,7 +193,7 @@ async def test_the_slot_of_work_that_goes_on_without_its_session_is_free_when_th
         assert (await runtime.run(PLAIN, "hello", session="two", submission="m1")).ok
 
 
-@pytest.mark.spec("D-063")
+@pytest.mark.spec("D-063", "B-B-181")
 async def test_a_note_for_a_session_that_is_not_there_allocates_nothing(place: Place) -> None:
     async with narrow(place) as runtime:
         for index in range(20):

@@ -105,7 +105,7 @@ async def test_what_was_not_acknowledged_when_the_process_died_comes_again(place
         assert twice == (["two"] if when == "before" else [])
 
 
-@pytest.mark.spec("B-A-005")
+@pytest.mark.spec("B-A-005", "B-B-214")
 async def test_a_session_that_cannot_be_taken_delays_no_other_and_is_tried_again(place: Place) -> None:
     keeping = Keeping()
     keeping.failing["two"] = 2
@@ -223,6 +223,7 @@ async def test_a_file_that_tells_another_history_than_a_restored_store_is_left_a
         assert await lines.position("s") == 19
 
 
+@pytest.mark.spec("B-B-208")
 async def test_what_was_lost_of_a_quiet_session_is_delivered_again_where_that_is_asked_for(place: Place, tmp_path: Path) -> None:
     lines = JsonLines(tmp_path / "out")
     async with place.process() as process:
@@ -276,7 +277,7 @@ async def test_a_projection_that_fails_for_good_degrades_only_itself(place: Plac
         assert len(lines.path("one").read_bytes().splitlines()) == 1 + (await process.row("one")).version
 
 
-@pytest.mark.spec("S0-217")
+@pytest.mark.spec("S0-217", "B-B-207")
 async def test_a_damaged_session_is_not_delivered_and_the_others_are(tmp_path: Path) -> None:
     place = Place("sqlite", tmp_path / "agents.db")
     keeping = Keeping()

@@ -19,6 +19,7 @@ from .test_archive import Charging
 OPERATIONS = ("note", "report", "rewrite", "archive")
 
 
+@pytest.mark.spec("B-B-127", "B-B-194", "B-B-138")
 @pytest.mark.hazard("H1", "H20")
 @pytest.mark.parametrize("order", [*permutations(OPERATIONS)], ids=" ".join)
 async def test_a_note_a_result_an_edit_and_the_archive_meet_a_running_turn_and_none_waits_for_another(

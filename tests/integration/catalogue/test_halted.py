@@ -103,6 +103,23 @@ async def test_a_store_that_fails_when_damage_was_met_hides_no_damage(disk: Plac
             await process.run(AGENT, "once more", session="s", submission="m9")
 
 
+@pytest.mark.spec("B-B-206", "B-B-209", "B-B-210")
+async def test_what_is_told_of_a_halted_session_in_other_processes_is_where_it_ends_and_no_entries(disk: Place) -> None:
+    await damaged(disk, DAMAGE)
+    async with disk.process() as process:
+        with pytest.raises(SessionHalted) as told:
+            await process.run(AGENT, "once more", session="s", submission="m9")
+        assert isinstance(told.value.__cause__, StoreCorrupt)
+        ends = (await process.row()).version
+    async with disk.process() as process:
+        for _ in range(2):
+            with pytest.raises(SessionHalted) as told:
+                await process.sessions.consumer("audit").read("s")
+            assert told.value.code == "session_halted"
+        assert (await process.sessions.info("s")).version == ends == (await last(process)).seq
+        assert await process.sessions.consumer("audit").position("s") == 0
+
+
 @pytest.mark.spec("C-T3-004", "B-A-015", "B-A-017")
 @pytest.mark.hazard("J-2", "J-9", "H11")
 async def test_a_halt_outlives_the_process_and_everything_that_would_change_the_session_is_refused(disk: Place) -> None:
@@ -187,7 +204,7 @@ async def test_a_repair_lets_go_what_was_restored_and_nothing_else(disk: Place) 
         await sound(process)
 
 
-@pytest.mark.spec("B-A-018")
+@pytest.mark.spec("B-A-018", "B-B-079")
 @pytest.mark.parametrize(
     ("damage", "restore"),
     [

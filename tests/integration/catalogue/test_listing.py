@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perdure import Agent, FunctionModel, Identity, Runtime, UsageError
-from perdure.core.errors import StoreBroken
+from perdure import Agent, FunctionModel, Identity, Runtime, SessionNotFound, UsageError
+from perdure.core.errors import StoreBroken, StoreCorrupt
+from perdure.core.evolve import fold
 from perdure.testing.faults import Call, FaultStore
 
-from ..interactive.acting import Place
+from ..interactive.acting import Place, Process, eventually, until
 
 PLAIN = Agent("a", model=FunctionModel(lambda request: "ok"))
 
@@ -21,6 +23,7 @@ async def ids(listed: Any) -> list[str]:
     return [info.session_id for info in await listed]
 
 
+@pytest.mark.spec("B-B-088")
 async def test_sessions_are_found_by_owner_label_status_agent_time_and_words(place: Place) -> None:
     async with place.process() as process:
         for index, (owner, text, labels) in enumerate(
@@ -62,6 +65,104 @@ async def test_sessions_are_found_by_owner_label_status_agent_time_and_words(pla
                 await listing(**wrong)
 
 
+@pytest.mark.spec("B-B-169", "B-B-165", "B-B-155")
+async def test_what_is_said_of_a_session_is_what_its_journal_says_wherever_one_looks(place: Place) -> None:
+    async with place.process() as process:
+        for name in ("idle", "away", "gone"):
+            await process.run(PLAIN, f"hello {name}", session=name, labels={"desk": "3"}, metadata={"notes": "x" * 80_000})
+            await process.sessions.describe(name, title=f"the {name} one", labels={"desk": "4", "name": name})
+        await process.sessions.archive("away")
+        await process.sessions.delete("gone")
+    async with place.process() as process:
+        sessions = process.sessions
+        everywhere = {info.session_id: info for info in await sessions.list(archived=True)}
+        assert await ids(sessions.list()) == ["idle"]
+        assert sorted(everywhere) == ["away", "idle"]
+        for name, info in everywhere.items():
+            told = fold(await sessions.entries(name))
+            assert told == await sessions.checkpoint(name)
+            assert info == await sessions.info(name)
+            assert (
+                (info.title, info.labels, info.version)
+                == (told.title, told.labels, told.version)
+                == (*(f"the {name} one", {"desk": "4", "name": name}, info.version),)
+            )
+            assert (info.status == "archived", info.identity, info.tools) == (told.archived, told.identity, told.tools)
+            assert info.metadata == {"notes": "x" * 80_000}
+        for name in ("gone", "never"):
+            for looking in (sessions.info(name), sessions.checkpoint(name), sessions.entries(name), sessions.history(name)):
+                with pytest.raises(SessionNotFound):
+                    await looking
+
+
+@pytest.mark.spec("B-B-166", "B-B-168")
+async def test_what_a_session_says_of_itself_needs_no_journal_and_is_no_absence_where_it_can_not_be_read(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path / "agents.db")
+    async with place.process() as process:
+        for name in ("idle", "away"):
+            await process.run(PLAIN, "hello", session=name, labels={"desk": "3"}, metadata={"notes": "short"})
+        await process.sessions.archive("away")
+        before = await process.sessions.list(archived=True)
+    place.execute("DELETE FROM journal")
+    async with place.process() as process:
+        assert await process.sessions.list(archived=True) == before
+        assert [await process.sessions.info(info.session_id) for info in before] == list(before)
+    place.execute("UPDATE sessions SET checkpoint = x'00'")
+    async with place.process() as process:
+        assert [(info.session_id, info.problem != "") for info in await process.sessions.list(archived=True)] == [
+            ("away", True),
+            ("idle", True),
+        ]
+        assert (await process.sessions.info("away")).problem
+        with pytest.raises(StoreCorrupt):
+            await process.sessions.checkpoint("away")
+
+
+@pytest.mark.spec("B-B-151", "B-B-156", "B-B-215")
+async def test_a_session_is_read_and_listed_as_it_is_stored_whether_a_handle_is_open_or_not(place: Place) -> None:
+    async with place.process() as process, place.process() as other:
+        async with process.session("s", PLAIN) as handle:
+            await handle.send("hello")
+            await until(handle)
+            await eventually(lambda: _let_go(process))
+            # when another process changes what is stored, then readers here are told that, and the handle goes on
+            await other.sessions.describe("s", title="another")
+            await other.sessions.rewrite("s", (0, 1), ["rather"])
+            assert [(info.title, info.status) for info in await process.sessions.list()] == [("another", "idle")]
+            assert [message.text for message in await process.sessions.history("s")] == ["rather", "ok"]
+            before = await process.everything()
+            await handle.send("more")
+            await until(handle, count=2)
+        await eventually(lambda: _let_go(process))
+        # and when it is closed, nothing of it is left here, and all of the session is stored
+        await eventually(lambda: not process.work.drivers and not process.news.feeds)
+        assert [(info.title, info.status) for info in await process.sessions.list()] == [("another", "idle")]
+        assert [message.text for message in await process.sessions.history("s")] == ["rather", "ok", "more", "ok"]
+        assert (await process.everything())[1][: len(before[1])] == before[1]
+
+
+async def _let_go(process: Process) -> bool:
+    return (await process.row()).holder is None
+
+
+@pytest.mark.spec("B-B-157")
+async def test_a_list_asks_for_all_labels_before_it_is_cut_and_ends_with_an_empty_page(place: Place) -> None:
+    async with place.process() as process:
+        for number in range(6):
+            labels = {"desk": "3", "kind": "odd" if number % 2 else "even"}
+            await process.sessions.send(f"s{number}", "hello", agent="a", labels=labels if number < 5 else {"kind": "odd"})
+            place.clock.advance(1)
+        wanted = {"desk": "3", "kind": "odd"}
+        first = await process.sessions.list(labels=wanted, limit=1)
+        second = await process.sessions.list(labels=wanted, limit=1, after=first.next)
+        assert [[info.session_id for info in page] for page in (first, second)] == [["s3"], ["s1"]]
+        # The last of them is described anew, so that the page behind it is empty.
+        await process.sessions.describe("s1", labels={})
+        behind = await process.sessions.list(labels=wanted, limit=1, after=first.next)
+        assert (list(behind), behind.next) == ([], None)
+
+
+@pytest.mark.spec("B-B-154")
 @pytest.mark.parametrize("order", ["updated", "created"])
 async def test_pages_are_stable_while_sessions_change(place: Place, order: Any) -> None:
     async with place.process() as process:

@@ -20,10 +20,12 @@ from perdure import (
     SessionNotFound,
     StaleRequest,
     StoreBroken,
+    StoreCorrupt,
     SubmissionConflict,
     Text,
     ToolCall,
     ToolContext,
+    ToolPolicy,
     UsageError,
     tool,
 )
@@ -65,7 +67,7 @@ async def test_a_note_on_an_idle_session_is_durable_seen_and_told_to_the_next_ca
         assert await find_problems(process.store, "s") == []
 
 
-@pytest.mark.spec("E-006", "E-010")
+@pytest.mark.spec("E-006", "E-010", "B-B-191")
 async def test_a_note_whose_answer_was_lost_is_not_added_again(place: Place) -> None:
     async with place.process() as process:
         await process.run(PLAIN, "hello", session="s", submission="m1")
@@ -73,6 +75,8 @@ async def test_a_note_whose_answer_was_lost_is_not_added_again(place: Place) -> 
         with pytest.raises(StoreBroken):
             await process.sessions.note("s", "by the way", submission="n1")
         assert (await process.sessions.note("s", "by the way", submission="n1")).duplicate
+        with pytest.raises(SubmissionConflict):
+            await process.sessions.note("s", "by another way", submission="n1")
         assert [text for text, _, _ in await notes(process)] == ["by the way"]
         version = (await process.row()).version
         receipt = await process.store.submission((await process.row()).no, "n1")
@@ -207,17 +211,36 @@ async def test_archived_and_unknown_are_told_apart_and_a_whole_journal_from_one_
 
 @pytest.mark.spec("E-047", "B-A-130")
 async def test_a_checkpoint_that_cannot_be_read_is_an_error_and_never_absence(tmp_path: Any) -> None:
-    from perdure import StoreCorrupt
-
     place = Place("sqlite", tmp_path / "agents.db")
     async with place.process() as process:
         await process.run(PLAIN, "hello", session="s", submission="m1")
     place.execute("UPDATE sessions SET checkpoint = x'00'")
     async with place.process() as process:
-        for looking in (process.sessions.checkpoint("s"), process.sessions.note("s", "hello"), process.sessions.archive("s")):
+        before = await process.everything()
+        for looking in (
+            process.sessions.checkpoint("s"),
+            process.sessions.note("s", "hello"),
+            process.sessions.archive("s"),
+        ):
             with pytest.raises(StoreCorrupt):
                 await looking
+        assert await process.everything() == before
         assert (await process.sessions.info("s")).problem
+
+
+@pytest.mark.spec("B-B-179", "B-B-201")
+async def test_a_session_whose_checkpoint_cannot_be_read_is_neither_restricted_nor_forked(tmp_path: Any) -> None:
+    place = Place("sqlite", tmp_path / "agents.db")
+    async with place.process() as process:
+        await process.run(PLAIN, "hello", session="s", submission="m1")
+    place.execute("UPDATE sessions SET checkpoint = x'00'")
+    async with place.process() as process:
+        before = await process.everything()
+        for changing in (process.sessions.restrict("s", ToolPolicy()), process.sessions.fork("s", session_id="branch")):
+            with pytest.raises(StoreCorrupt):
+                await changing
+        assert await process.everything() == before
+        assert await process.store.load("branch") is None
 
 
 async def test_what_is_no_note_is_refused_and_touches_nothing(place: Place) -> None:
@@ -262,7 +285,7 @@ async def test_notes_that_come_with_a_message_are_told_behind_it_and_stay(place:
         await sound(process)
 
 
-@pytest.mark.spec("D-026")
+@pytest.mark.spec("D-026", "B-B-047")
 async def test_a_note_that_came_with_a_message_that_failed_before_any_output_is_told_to_nobody_after_that(place: Place) -> None:
     agent, asked = raining(fails=True)
     async with place.process() as process:
@@ -313,9 +336,14 @@ async def test_a_note_stays_where_the_model_said_something_or_nobody_failed(plac
         await sound(process)
 
 
+@pytest.mark.spec("B-B-067")
 async def test_notes_that_can_not_be_kept_keep_their_message_out_too(place: Place) -> None:
     async with place.process() as process:
-        for wrong in ("text", [""], ["x" * 40_000], [1], ["n"] * 17, None):
-            with pytest.raises(InvalidMessage):
-                await process.sessions.send("s", "hello", notes=wrong)  # type: ignore[arg-type]
-        assert await process.sessions.list() == []
+        await process.run(PLAIN, "hello", session="t")
+        before = await process.everything("t")
+        for wrong in ("text", [""], ["it rains", ""], ["x" * 40_000], [1], ["n"] * 17, None):
+            for session in ("s", "t"):
+                with pytest.raises(InvalidMessage):
+                    await process.sessions.send(session, "hello", notes=wrong)  # type: ignore[arg-type]
+        assert [info.session_id for info in await process.sessions.list()] == ["t"]
+        assert await process.everything("t") == before

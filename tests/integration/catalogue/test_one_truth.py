@@ -46,7 +46,7 @@ from perdure.testing.faults import Call, Fault
 
 from ..interactive.acting import Place, Process, counting, eventually, restarted, until
 from ..media.pictures import big_png
-from .talking import echoing, edit_fixture, lines, sound, talk
+from .talking import Payments, echoing, edit_fixture, lines, paying, sound, talk
 
 
 async def stored(process: Process, session: str = "s") -> tuple[Any, ...]:
@@ -271,7 +271,38 @@ async def test_an_answer_is_nowhere_before_its_commit_and_the_handle_stays(place
             assert await lines(reader) == ["user: hello", "assistant: answer 1"]
 
 
-@pytest.mark.spec("D-027")
+@pytest.mark.spec("B-B-052")
+async def test_what_a_call_came_to_is_nowhere_before_its_commit(place: Place) -> None:
+    payments, arrived, let_go = Payments(), asyncio.Semaphore(0), asyncio.Semaphore(0)
+
+    async def gate(call: Call, when: str) -> None:
+        if call.kind == "commit" and when == "before" and any(entry.kind == "operation_ended" for entry in call.given.entries):
+            arrived.release()
+            await let_go.acquire()
+
+    async with place.process() as other:
+        await talk(other, "hello", agent=paying(payments))
+        async with place.process(gate=gate) as process:
+            running = asyncio.create_task(process.run(paying(payments), "pay A 5 ref1", session="s", submission="m1"))
+            # The model's answer, and then what the payment came to, wait for their commit.
+            for known in range(2):
+                await arrived.acquire()
+                assert len(payments.done) == known
+                for reader in (process, other):
+                    assert len(await lines(reader)) == 3 + known
+                    checkpoint = await reader.sessions.checkpoint("s")
+                    assert (checkpoint.usage.calls, checkpoint.messages) == (1 + known, 3 + known)
+                    assert [call.ended > 0 for call in await reader.sessions.model_calls("s")] == [True] * (1 + known)
+                    assert await reader.sessions.effects("s", shown=True) == []
+                    assert await reader.sessions.result("s", "m1") is None
+                let_go.release()
+            let_go.release()
+            assert (await running).ok
+        assert len(await lines(other)) == 6
+        assert len(await other.sessions.effects("s", shown=True)) == 1
+
+
+@pytest.mark.spec("D-027", "B-B-184")
 @pytest.mark.hazard("H4", "H6", "H15")
 async def test_a_note_is_nowhere_before_its_commit_and_nowhere_if_that_fails(place: Place) -> None:
     held = Held("note_added")
@@ -289,7 +320,7 @@ async def test_a_note_is_nowhere_before_its_commit_and_nowhere_if_that_fails(pla
             assert await process.store.submission((await other.row()).no, "n1") is None
 
 
-@pytest.mark.spec("D-032", "B-A-160")
+@pytest.mark.spec("D-032", "B-A-160", "B-B-004")
 async def test_looking_at_a_session_takes_nothing_from_who_works_on_it(place: Place, tmp_path: Any) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
@@ -307,7 +338,7 @@ async def test_looking_at_a_session_takes_nothing_from_who_works_on_it(place: Pl
             for reader in (process, other):
                 await reader.sessions.history("s")
                 await reader.sessions.list()
-                await reader.sessions.info("s")
+                assert (await reader.sessions.info("s")).status == "running"
                 await reader.sessions.tree("s")
                 with pytest.raises(SessionBusy):
                     await reader.sessions.export("s", tmp_path / "s.jsonl")
@@ -407,7 +438,7 @@ async def test_a_refused_turn_is_refused_before_any_write_and_shows_nowhere(plac
         assert (await process.sessions.checkpoint("s")).messages == len(await process.sessions.history("s")) == 2
 
 
-@pytest.mark.spec("D-024", "B-A-158")
+@pytest.mark.spec("D-024", "B-A-158", "B-B-045")
 async def test_resuming_where_nothing_is_pending_calls_nobody_and_writes_nothing(place: Place) -> None:
     model, asked = counting("one")
     agent = Agent("a", model=model)

@@ -99,11 +99,16 @@ async def test_a_note_that_somebody_was_faster_than_is_told_so(memory: Place, na
     await overtaken(memory, NOTES[name], first)
 
 
-@pytest.mark.spec("B-B-102")
+@pytest.mark.spec("B-B-102", "B-B-013", "B-B-069")
 @pytest.mark.parametrize("name", WORDS)
 @pytest.mark.parametrize("first", FIRST)
 async def test_words_and_calls_that_somebody_was_faster_than_are_told_so(memory: Place, name: str, first: str) -> None:
     await overtaken(memory, WORDS[name], first)
+
+
+@pytest.mark.parametrize("first", FIRST)
+async def test_a_message_that_was_sent_and_is_about_to_be_taken_up_is_told_so(memory: Place, first: str) -> None:
+    await overtaken(memory, WORDS["run"], first, at=("commit",))
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -117,7 +122,7 @@ async def test_content_of_a_session_that_is_deleted_meanwhile_is_kept_nowhere(pl
     await overtaken(place, CONTENT[name], "deleted")
 
 
-@pytest.mark.spec("B-B-187")
+@pytest.mark.spec("B-B-187", "B-B-140")
 @pytest.mark.parametrize("name", [*NOTES, "message", "steer", "message with a picture", "another text", "withdrawal", *SETTINGS, "archive"])
 async def test_what_is_durable_is_answered_though_nothing_can_be_read_after_it(memory: Place, name: str) -> None:
     written: list[str] = []

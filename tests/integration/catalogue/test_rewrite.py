@@ -154,7 +154,7 @@ async def test_an_unknown_revision_is_refused_and_touches_nothing(place: Place) 
         await edit_fixture(process)
         untouched = await process.everything()
         for unknown in ("0" * 63 + "1", "nonsense", ""):
-            with pytest.raises(UnknownRevision, match=repr(unknown[:12])):
+            with pytest.raises(UnknownRevision, match=f"of 's' never was at revision '{unknown[:12]}'"):
                 await process.sessions.restore("s", unknown)
             with pytest.raises(UnknownRevision):
                 await process.sessions.history("s", revision=unknown)
@@ -163,7 +163,7 @@ async def test_an_unknown_revision_is_refused_and_touches_nothing(place: Place) 
         assert await process.everything() == untouched
 
 
-@pytest.mark.spec("C-T3-016")
+@pytest.mark.spec("C-T3-016", "B-B-160", "B-B-162")
 async def test_the_present_revision_reads_without_any_edit(place: Place) -> None:
     async with place.process() as process:
         await edit_fixture(process)
@@ -172,9 +172,12 @@ async def test_the_present_revision_reads_without_any_edit(place: Place) -> None
         assert await process.sessions.history("s", revision=head) == await process.sessions.history("s")
         assert await process.sessions.history("s", revision=head, limit=2, before=2) == (await process.sessions.history("s"))[:2]
         assert await process.sessions.revision("s", 0) == EMPTY
+        with pytest.raises(UnknownRevision, match="of 's' never was at revision 'ffffffffffff'"):
+            await process.sessions.history("s", revision="f" * 64)
         assert await process.sessions.revision("s", 2) == revision_of(("user", "hello"), ("assistant", "answer 1"))
 
 
+@pytest.mark.spec("B-B-159")
 async def test_history_pages_in_both_directions(place: Place) -> None:
     async with place.process() as process:
         await talk(process, *(f"say {index}" for index in range(5)))
@@ -195,6 +198,22 @@ async def test_history_pages_in_both_directions(place: Place) -> None:
         for wrong in ({"before": "1"}, {"after": 1.0}, {"limit": True}, {"limit": 0}):
             with pytest.raises(UsageError):
                 await page(**wrong)
+
+
+@pytest.mark.spec("B-B-163")
+async def test_edits_are_listed_in_the_order_in_which_they_were_made_on_every_page_and_the_head_with_each(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        edits = [await process.sessions.rewrite("s", (1, 2), [answer(f"version {number}")]) for number in range(5)]
+        seen: list[str] = []
+        before = None
+        while True:
+            page = await process.sessions.revisions("s", limit=2, before=before)
+            assert page.head == edits[-1].revision
+            if not page:
+                break
+            seen, before = [item.revision for item in page] + seen, page[0].seq
+        assert seen == [edit.revision for edit in edits]
 
 
 async def test_a_b_a_arrives_at_the_old_revision_and_each_edit_stays_listed(place: Place) -> None:
@@ -253,7 +272,7 @@ async def test_equal_messages_have_the_equal_revision_whatever_the_path(place: P
         assert fork.revision == edit.revision
 
 
-@pytest.mark.spec("B-A-028")
+@pytest.mark.spec("B-A-028", "B-B-161")
 @pytest.mark.hazard("H13")
 async def test_any_revision_that_there_ever_was_can_be_read_and_restored(place: Place) -> None:
     async with place.process() as process:
@@ -293,7 +312,7 @@ async def test_the_empty_transcript_is_a_revision_too(place: Place) -> None:
         await sound(process)
 
 
-@pytest.mark.spec("B-A-191")
+@pytest.mark.spec("B-A-191", "B-B-042")
 async def test_a_model_sees_the_transcript_as_it_was_edited(place: Place) -> None:
     asked: list[list[str]] = []
 
@@ -363,7 +382,7 @@ async def test_while_a_turn_runs_every_edit_is_refused_before_anything_else_is_l
         assert (result.status, result.output) == ("completed", "done")
 
 
-@pytest.mark.spec("B-A-164")
+@pytest.mark.spec("B-A-164", "B-B-032")
 async def test_a_turn_that_waits_for_a_person_is_not_edited_either(place: Place) -> None:
     agent = paying(Payments(), approve=["pay"])
     async with place.process() as process:
@@ -379,7 +398,7 @@ async def test_a_turn_that_waits_for_a_person_is_not_edited_either(place: Place)
         assert (await process.sessions.rewrite("s", (0, 3), ["x"])).count == 1
 
 
-@pytest.mark.spec("B-A-042")
+@pytest.mark.spec("B-A-042", "B-B-171")
 async def test_spans_out_of_range_and_cuts_through_a_call_touch_nothing(place: Place) -> None:
     async with place.process() as process:
         await talk(process, "pay A 5 r1", agent=paying(Payments()))
@@ -549,7 +568,7 @@ async def test_a_turn_and_a_rewrite_that_meet_follow_each_other(place: Place) ->
         await sound(process)
 
 
-@pytest.mark.spec("C-T3-017", "B-A-161")
+@pytest.mark.spec("C-T3-017", "B-A-161", "B-B-029")
 async def test_a_turn_that_begins_while_a_rewrite_is_being_committed_is_first_and_the_rewrite_is_told_so(place: Place) -> None:
     at_it, let_go, answering, go = (asyncio.Event() for _ in range(4))
 
@@ -667,6 +686,7 @@ async def test_a_session_that_was_put_away_is_not_edited_and_to_whoever_wants_to
         assert await process.everything() == untouched
 
 
+@pytest.mark.spec("B-B-141", "B-B-150")
 async def test_a_session_that_is_not_there_is_not_edited(place: Place) -> None:
     async with place.process() as process:
         for call in (
@@ -677,9 +697,12 @@ async def test_a_session_that_is_not_there_is_not_edited(place: Place) -> None:
             process.sessions.revisions("s"),
             process.sessions.tree("s"),
             process.sessions.effects("s"),
+            process.sessions.archive("s"),
+            process.sessions.revive("s"),
         ):
             with pytest.raises(SessionNotFound):
                 await call
+        assert await process.store.load("s") is None
 
 
 @pytest.mark.parametrize(

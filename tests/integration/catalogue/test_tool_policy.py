@@ -148,7 +148,7 @@ async def _open_or_missing(process: Process) -> bool:
     return await process.sessions.number("s") is not None and await _open(process)
 
 
-@pytest.mark.spec("C-T3-006", "B-A-172")
+@pytest.mark.spec("C-T3-006", "B-A-172", "B-B-172")
 async def test_a_branch_has_its_parents_policy_unless_it_gets_its_own_and_the_parent_keeps_its(place: Place) -> None:
     two = Two()
     async with place.process() as process:
@@ -182,7 +182,7 @@ async def test_a_branch_has_its_parents_policy_unless_it_gets_its_own_and_the_pa
         await sound(process)
 
 
-@pytest.mark.spec("C-T3-040")
+@pytest.mark.spec("C-T3-040", "B-B-202", "B-B-204")
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_policy_whose_commit_failed_is_stored_or_it_is_not_and_nothing_acts_on_another(place: Place, when: Any) -> None:
     two = Two()

@@ -115,6 +115,7 @@ async def test_a_session_that_somebody_else_created_first_gets_the_metadata_that
         assert (await process.sessions.info("s")).metadata == {"a": 1}
 
 
+@pytest.mark.spec("B-B-084")
 async def test_title_labels_and_metadata_change_one_by_one_with_whoever_did_it(place: Place) -> None:
     async with place.process() as process:
         await process.sessions.send("s", "hello", labels={"team": "blue"}, title="First", metadata=NOTES, actor="ann")
@@ -139,6 +140,9 @@ async def test_title_labels_and_metadata_change_one_by_one_with_whoever_did_it(p
         assert (info.title, info.labels, info.metadata) == ("Second", {}, {})
         row = await process.row()
         assert (row.title, row.labels, row.status) == ("Second", {}, "queued")
+        # None of this is a turn, or has anything to do with one.
+        assert [entry.kind for entry in await process.sessions.entries("s")] == ["session_created", *["session_changed"] * 3]
+        assert (await process.sessions.checkpoint("s")).turns == 0
         with pytest.raises(perdure.UsageError):
             await process.sessions.describe("s")
         with pytest.raises(SessionNotFound):

@@ -37,7 +37,7 @@ async def test_a_message_is_durable_before_its_turn_begins_and_survives_a_death_
         assert len(asked) == 1
 
 
-@pytest.mark.spec("S2-008")
+@pytest.mark.spec("S2-008", "B-B-017", "B-B-082")
 async def test_a_receipt_and_its_place_in_the_queue_are_one_transaction(disk: Place) -> None:
     """Both are one row; what its session's row says of it stands or falls with it."""
     async with disk.process() as process:

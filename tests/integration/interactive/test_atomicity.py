@@ -154,7 +154,7 @@ async def test_one_entry_that_can_not_be_written_takes_the_whole_commit_with_it(
         assert await find_problems(process.store, "s") == []
 
 
-@pytest.mark.spec("S2-053")
+@pytest.mark.spec("S2-053", "B-B-035", "B-B-081")
 async def test_an_end_that_can_not_be_written_takes_the_answer_with_it(disk: Place) -> None:
     agent, _ = payer(Reply("the answer"))
     async with disk.process() as process:
@@ -203,7 +203,7 @@ async def test_an_answer_its_calls_the_next_step_and_the_end_of_the_model_call_a
         assert phase(await process.sessions.checkpoint("s")) == "model"
 
 
-@pytest.mark.spec("S2-194")
+@pytest.mark.spec("S2-194", "B-B-193", "B-B-199")
 async def test_a_result_that_can_not_be_committed_leaves_the_call_as_it_was(place: Place) -> None:
     agent, asked = payer(Reply(tool_calls=[PAY]), Reply("done"))
     stored: list[Any] = []
@@ -339,7 +339,7 @@ def _mangled(name: str) -> tuple[str, ...]:
     }[name]
 
 
-@pytest.mark.spec("S2-054", "B-A-048")
+@pytest.mark.spec("S2-054", "B-A-048", "B-B-089")
 @pytest.mark.parametrize(
     "name",
     [
@@ -440,9 +440,13 @@ async def test_a_turns_end_is_stored_with_an_idle_checkpoint_of_the_same_session
                     assert fold(journal[: index + 1]).turn is None
 
 
+@pytest.mark.spec("B-B-054")
 async def test_what_a_message_says_is_what_was_sent(place: Place) -> None:
     agent, _ = payer(Reply("done"))
     async with place.process() as process, process.session("s", agent) as handle:
-        await handle.send("go", submission="m-1")
-        (message,) = [event for event in await until(handle) if isinstance(event, MessageAdded) and event.role == "user"]
-        assert (message.submission, message.deliver) == ("m-1", "turn")
+        name = " M-1/ü: {} "
+        await handle.send("go", submission=name)
+        seen = await until(handle)
+        (message,) = [event for event in seen if isinstance(event, MessageAdded) and event.role == "user"]
+        assert (message.submission, message.deliver) == (name, "turn")
+        assert [event.submission for event in seen if isinstance(event, TurnStarted | TurnEnded)] == [name, name]

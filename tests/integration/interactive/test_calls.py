@@ -65,7 +65,7 @@ async def waiting(process: Any, session: str = "s") -> bool:
     return (await process.row(session)).status == "waiting"
 
 
-@pytest.mark.spec("S2-181", "S2-182")
+@pytest.mark.spec("S2-181", "S2-182", "B-B-044")
 async def test_a_call_that_a_person_must_allow_is_asked_about_before_it_runs_and_all_of_it_is_stored(place: Place) -> None:
     agent = helper(["write"])
     async with place.process() as process, process.session("s", agent) as handle:

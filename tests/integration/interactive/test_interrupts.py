@@ -56,7 +56,7 @@ class Hanging:
         yield Reply()
 
 
-@pytest.mark.spec("S2-094", "S2-095")
+@pytest.mark.spec("S2-094", "S2-095", "B-B-009")
 async def test_an_interrupt_cuts_the_model_call_after_it_is_durable_and_its_end_names_it(place: Place) -> None:
     hanging = Hanging()
     agent = Agent("a", model=FunctionModel(hanging.stream))
@@ -197,7 +197,7 @@ async def test_a_client_that_goes_ends_nothing_and_a_process_that_closes_says_th
         assert await process.sessions.entries("s", kinds=["turn_failed", "turn_aborted"]) == []
 
 
-@pytest.mark.spec("S2-091", "S2-100")
+@pytest.mark.spec("S2-091", "S2-100", "B-B-038")
 async def test_a_turn_whose_provider_fails_ends_as_failed_once_with_its_attempts(memory: Place) -> None:
     for error, attempts in ((ProviderRefused("no"), 1), (RateLimited("slow down"), 15)):
         session = type(error).__name__
@@ -237,7 +237,7 @@ async def test_a_turn_that_reached_its_step_limit_ends_without_another_model_cal
         Agent("a", model=model, limits=Limits(steps=0))
 
 
-@pytest.mark.spec("S2-101")
+@pytest.mark.spec("S2-101", "B-B-037")
 async def test_a_turn_that_failed_tells_what_kind_of_error_it_was_and_whether_to_try_again(memory: Place) -> None:
     for error, retryable, retry_after in (
         (RateLimited("slow down", retry_after=2.5, status=429), True, 2500),

@@ -210,7 +210,7 @@ async def test_text_of_an_attempt_is_kept_where_it_failed_and_stands_once_where_
         assert bodies.count(b"beta2") == 1
 
 
-@pytest.mark.spec("S2-049")
+@pytest.mark.spec("S2-049", "B-B-076", "B-B-086")
 async def test_a_commit_stores_what_is_new_and_nothing_that_was_there(place: Place) -> None:
     async with place.process() as process:
         for number in range(4):

@@ -132,7 +132,7 @@ async def test_the_catalogue_is_read_without_what_the_checkpoint_needs(disk: Pla
             await process.sessions.checkpoint("s")
 
 
-@pytest.mark.spec("S2-077")
+@pytest.mark.spec("S2-077", "B-B-021")
 async def test_the_first_event_of_every_handle_is_that_it_was_opened(place: Place) -> None:
     async with place.process() as process:
         async with process.session("s", doubler()) as handle:
@@ -171,6 +171,7 @@ async def test_a_burst_of_deltas_larger_than_every_queue_comes_whole_and_in_orde
     assert isinstance(seen[-1], TurnCompleted)
 
 
+@pytest.mark.spec("B-B-212", "B-B-211")
 @pytest.mark.hazard("H11")
 async def test_a_reader_that_falls_behind_loses_deltas_and_no_entry_and_delays_nobody(memory: Place) -> None:
     many = 2 * BUFFER

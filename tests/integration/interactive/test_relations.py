@@ -247,7 +247,7 @@ def blocked() -> tuple[Agent, list[int], list[int], list[ModelRequest]]:
     return Agent("helper", model=FunctionModel(answer), tools=[wait]), began, go_on, asked
 
 
-@pytest.mark.spec("S2-025")
+@pytest.mark.spec("S2-025", "B-B-064")
 async def test_a_message_for_a_turn_of_an_idle_session_is_rejected_as_stale(place: Place) -> None:
     agent, asked = helper()
     async with place.process() as process:
@@ -288,7 +288,7 @@ async def test_a_message_for_another_turn_than_the_running_one_is_rejected_as_st
     assert len(asked) == 2
 
 
-@pytest.mark.spec("S2-025", "S2-026")
+@pytest.mark.spec("S2-025", "S2-026", "B-B-065")
 @pytest.mark.parametrize("then", ["idle", "another"])
 async def test_a_message_whose_turn_ends_while_it_is_on_its_way_is_refused_in_the_journal(memory: Place, then: str) -> None:
     """The sender saw the turn run; when it is taken up, the session is idle or runs another turn."""

@@ -125,7 +125,7 @@ async def test_11_2_a_question_is_asked_again_after_a_restart_until_its_turn_is_
     assert not executed
 
 
-@pytest.mark.spec("S2-046")
+@pytest.mark.spec("S2-046", "B-B-213")
 async def test_11_2_a_holder_whose_closing_commit_fails_stops_and_its_stream_ends_without_the_end_of_the_turn(disk: Place) -> None:
     """RS-19: what is stored is the state before the end, and after a repair its own row of the table applies again."""
     at_work = asyncio.Event()

@@ -77,6 +77,7 @@ async def test_a_picture_is_stored_once_and_the_model_gets_its_bytes(place: Plac
         assert await problems_in(process.store) == []
 
 
+@pytest.mark.spec("B-B-077", "B-B-053")
 async def test_the_revision_is_the_same_whatever_form_the_picture_came_in(place: Place) -> None:
     data = png(9)
     text = base64.b64encode(data).decode()
@@ -244,6 +245,7 @@ def drawing(returned: Any, seen: list[ModelRequest], **options: Any) -> Agent:
     return Agent("drawer", model=FunctionModel(answer), tools=[draw])
 
 
+@pytest.mark.spec("B-B-055")
 async def test_a_tool_returns_a_picture_and_the_next_request_holds_it(place: Place) -> None:
     seen: list[ModelRequest] = []
     chart, sound = perdure.image(png(8), name="chart.png"), perdure.audio(MP3)
@@ -258,6 +260,8 @@ async def test_a_tool_returns_a_picture_and_the_next_request_holds_it(place: Pla
         assert response.media == (chart.blob, sound.blob, chart.blob)
         assert seen[1].content == {chart.blob.digest: png(8), sound.blob.digest: MP3}
         assert await process.sessions.content("s", chart.blob) == png(8)
+        held = b"".join(row.body or b"" for row in await process.store.entries((await process.row()).no))
+        assert base64.b64encode(png(8))[:40] not in held
         assert await problems_in(process.store) == []
     async with place.process() as process:
         # and after a restart too
@@ -316,12 +320,15 @@ async def test_a_result_with_a_picture_is_reported_from_elsewhere(place: Place) 
         assert await problems_in(process.store) == []
 
 
+@pytest.mark.spec("B-B-073")
 async def test_a_waiting_message_is_edited_to_hold_a_picture(place: Place) -> None:
     seen: list[ModelRequest] = []
     picture = perdure.image(png(2))
     async with place.process() as process:
         await process.sessions.send("s", "soon", submission="m", agent="looker")
         await process.sessions.edit("s", "m", ["now", picture])
+        [waiting] = await process.pending()
+        assert base64.b64encode(png(2))[:40] not in (waiting.body or b"")
         async with process.session("s", looking(seen)) as handle:
             async for event in handle.events(after=0):
                 if isinstance(event, perdure.TurnEnded):

@@ -295,7 +295,7 @@ async def test_a_file_that_two_trees_hold_goes_with_the_last_of_them(place: Outs
         assert place.files() == set()
 
 
-@pytest.mark.spec("D-040", "B-B-118")
+@pytest.mark.spec("D-040", "B-B-118", "B-B-074")
 @pytest.mark.parametrize("error", [StoreFull("full"), StoreBroken("broken"), StoreCorrupt("reads otherwise")])
 async def test_if_the_bytes_cannot_be_kept_nothing_is_written(place: OutsidePlace, error: Exception) -> None:
     class Failing(DirectoryBlobs):

@@ -190,7 +190,7 @@ class Leaving(Observer):
         return Around()  # type: ignore[return-value]
 
 
-@pytest.mark.spec("S0-219")
+@pytest.mark.spec("S0-219", "B-B-056")
 async def test_an_observer_that_fails_changes_nothing_and_keeps_nobody_else_from_seeing(caplog: pytest.LogCaptureFixture) -> None:
     metrics = Metrics()
     async with perdure.open("memory://", observers=[Clumsy(), Leaving(), metrics]) as runtime:

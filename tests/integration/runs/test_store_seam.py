@@ -82,7 +82,7 @@ async def test_a_claim_is_answered_with_a_fence_or_with_who_holds_it_and_a_lease
         assert taken.fence == claimed.fence + 1
 
 
-@pytest.mark.spec("S0-005", "S0-006")
+@pytest.mark.spec("S0-005", "S0-006", "B-B-083")
 async def test_every_write_says_what_it_builds_on_and_who_holds_it_and_a_stale_one_changes_nothing(place: Place) -> None:
     async with place.process() as process:
         await process.run(AGENT, "hello", session="s", submission="m1")

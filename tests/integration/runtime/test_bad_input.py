@@ -189,6 +189,7 @@ def test_a_wrong_address_is_refused_with_what_would_be_right(url: str) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.spec("B-B-020")
 async def test_an_agent_without_a_model_is_refused_before_anything_is_sent(runtime: Runtime) -> None:
     with pytest.raises(perdure.InvalidAgent, match="no model"):
         await runtime.run(Agent("a"), "hello", session="s")

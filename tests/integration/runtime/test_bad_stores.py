@@ -87,6 +87,7 @@ def faulty(store: SQLiteStore, moment: str, break_it: Callable[[], Awaitable[Non
     return FaultStore(store, gate=gate, keep=False)
 
 
+@pytest.mark.spec("B-B-091")
 @pytest.mark.parametrize("moment", ["send", "start", "receipt", "end"])
 async def test_a_full_disk_loses_nothing_and_the_same_call_goes_on_once_there_is_room(path: Path, moment: str) -> None:
     store, shop = SQLiteStore(path), Shop()

@@ -353,7 +353,7 @@ async def one(work: Work, woken: asyncio.Event, item: Operation, monkeypatch: py
     assert not work.running
 
 
-@pytest.mark.spec("B-A-038")
+@pytest.mark.spec("B-A-038", "B-B-039")
 async def test_an_error_of_the_store_is_no_outcome_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     error = StoreBroken("gone")
     work, woken = working(error)

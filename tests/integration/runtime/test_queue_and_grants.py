@@ -67,6 +67,7 @@ async def test_a_waiting_message_is_edited_in_place_and_its_boundary_stays(runti
     assert texts == ["5", "a", "B, better", "c"]
 
 
+@pytest.mark.spec("B-B-071")
 async def test_a_withdrawn_message_is_never_delivered_and_its_id_stays_used(runtime: Runtime) -> None:
     agent = payer()
     request = await park(runtime, agent)

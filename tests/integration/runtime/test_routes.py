@@ -228,7 +228,7 @@ async def test_what_ended_is_still_told_when_the_saved_route_is_unknown(runtime:
         assert (await session.send("one", submission="m1")).duplicate
 
 
-@pytest.mark.spec("S2-168")
+@pytest.mark.spec("S2-168", "B-B-011")
 async def test_selecting_a_route_while_a_turn_runs_is_refused(runtime: Runtime) -> None:
     _, _, _, agent = trio()
     asking = agent.replace(approve=["look"])
