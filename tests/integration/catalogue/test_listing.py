@@ -118,7 +118,7 @@ async def test_what_a_session_says_of_itself_needs_no_journal_and_is_no_absence_
             await process.sessions.checkpoint("away")
 
 
-@pytest.mark.spec("B-B-151", "B-B-156", "B-B-215")
+@pytest.mark.spec("B-B-151", "B-B-156", "D-065")
 async def test_a_session_is_read_and_listed_as_it_is_stored_whether_a_handle_is_open_or_not(place: Place) -> None:
     async with place.process() as process, place.process() as other:
         async with process.session("s", PLAIN) as handle:

@@ -102,7 +102,7 @@ async def test_a_note_to_a_running_session_joins_what_is_committed_and_nothing_e
         assert await find_problems(other.store, "s") == []
 
 
-@pytest.mark.spec("E-012", "E-034", "D-065")
+@pytest.mark.spec("E-012", "E-034", "B-B-189")
 async def test_a_note_to_an_unloaded_session_survives_and_loads_nothing(place: Place) -> None:
     model, asked = counting("one", "two", "three")
     agent = Agent("a", model=model)

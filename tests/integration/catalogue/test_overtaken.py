@@ -106,6 +106,7 @@ async def test_words_and_calls_that_somebody_was_faster_than_are_told_so(memory:
     await overtaken(memory, WORDS[name], first)
 
 
+@pytest.mark.spec("B-B-012")
 @pytest.mark.parametrize("first", FIRST)
 async def test_a_message_that_was_sent_and_is_about_to_be_taken_up_is_told_so(memory: Place, first: str) -> None:
     await overtaken(memory, WORDS["run"], first, at=("commit",))

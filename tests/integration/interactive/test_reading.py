@@ -44,7 +44,7 @@ def doubler() -> Agent:
     return Agent("doubler", model=model, tools=[double])
 
 
-@pytest.mark.spec("S2-065")
+@pytest.mark.spec("S2-065", "B-B-153")
 async def test_the_transcript_is_read_in_order_with_positions_and_page_by_page(place: Place) -> None:
     async with place.process() as process:
         await process.run(doubler(), "double 21", session="s", submission="m-1")
@@ -132,7 +132,7 @@ async def test_the_catalogue_is_read_without_what_the_checkpoint_needs(disk: Pla
             await process.sessions.checkpoint("s")
 
 
-@pytest.mark.spec("S2-077", "B-B-021")
+@pytest.mark.spec("S2-077", "B-B-021", "B-B-215")
 async def test_the_first_event_of_every_handle_is_that_it_was_opened(place: Place) -> None:
     async with place.process() as process:
         async with process.session("s", doubler()) as handle:
