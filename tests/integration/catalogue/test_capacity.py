@@ -125,7 +125,7 @@ async def test_an_opening_that_is_cancelled_gives_its_slot_back(place: Place, ki
             at_it.set()
             await let_go.wait()
 
-    async with narrow(place, gate=gate) as runtime:
+    async with narrow(place, gate=gate) as runtime, asyncio.timeout(10):
         opening = asyncio.create_task(runtime.session("one", PLAIN).__aenter__())
         await at_it.wait()
         opening.cancel()
