@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import threading
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..agent import Agent
 from ..agent.agent import check_agent, check_agents
+from ..core.canonical import is_whole
 from ..core.checkpoint import decode as decode_checkpoint
 from ..core.commands import Deliver
 from ..core.entries import QueueChanged, SubmissionRefused, TurnEnded
@@ -34,6 +36,7 @@ from ..store.base import Refusal, Store
 from ..store.blobs import BlobStore
 from ..store.outside import WithBlobs
 from ..store.timekeeping import Timekeeper
+from ..tools.context import is_seconds
 from .background import Background
 from .clock import Clock, SystemClock
 from .consumers import Project, Projector
@@ -50,6 +53,7 @@ from .models import Models
 from .names import check_id
 from .news import News
 from .observing import Observer, Observers
+from .perform import LONGEST_SECONDS
 from .pools import Pools
 from .reconciling import Reconciliation, reconcile
 from .redefining import Deploy, check_deploy
@@ -70,6 +74,9 @@ _log = logging.getLogger("perdure.runtime")
 
 Standing: TypeAlias = tuple[int, int]
 """A session's version, and the number of its last submission: what anybody does there changes one of them."""
+
+LEAST_LEASE = 0.03
+"""Seconds; it is renewed three times as often, and not more than every 10 ms. One that is over at once would let go of what runs."""
 
 NOTICE_DELAY = 0.002
 """How long a change of a session that this process holds may be its own before the inbox is read again (seconds)."""
@@ -125,10 +132,12 @@ class Runtime:
         observers: Iterable[Observer] = (),
         prices: Prices | Mapping[str, Price] | None = None,
     ) -> None:
-        if lease <= 0 or grace < 0:
-            raise UsageError("lease must be more than 0 seconds, and grace not less")
-        if capacity is not None and capacity < 1:
-            raise UsageError("capacity must be at least 1", hint="None is no limit")
+        if not is_seconds(lease) or not LEAST_LEASE <= lease <= LONGEST_SECONDS:
+            raise UsageError(f"lease={lease!r:.40} is no time to keep sessions for", hint=f"seconds, {LEAST_LEASE} to ten years")
+        if grace not in (0, math.inf) and not is_seconds(grace):
+            raise UsageError(f"grace={grace!r:.40} is no time to wait for", hint="seconds; 0 waits for nothing")
+        if capacity is not None and not is_whole(capacity, 1):
+            raise UsageError(f"capacity={capacity!r:.40} is no number of sessions", hint="at least 1; None is no limit")
         self._store = store
         self._reaches = False
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -13,9 +13,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from ..agent import Agent
+from ..core.canonical import is_whole
 from ..core.errors import CapacityExceeded, Fenced, StoreCorrupt, StoreError, UsageError
 from ..runtime.runtime import Runtime
 from ..store.base import Loaded
+from ..tools.context import is_seconds
 from .engine import Engine
 from .refused import Refused
 
@@ -67,7 +69,7 @@ class Worker:
         self._agents = check_agents(agents)
         # Whom they call has sessions of its own, which nobody else may be there for: their caller may have come to its end.
         self._names = sorted({name for agent in self._agents for name in agent.team})
-        if concurrency < 1 or poll <= 0:
+        if not is_whole(concurrency, 1) or not is_seconds(poll):
             raise UsageError("concurrency must be at least 1, and poll more than 0 seconds")
         self._runtime = runtime
         self._engine = engine

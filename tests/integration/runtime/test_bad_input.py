@@ -189,6 +189,26 @@ def test_a_wrong_address_is_refused_with_what_would_be_right(url: str) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.spec("S0-079")
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("lease", value) for value in (0, -1, 1e-9, 0.01, 1e17, math.nan, math.inf, "10", True, None)),
+        *(("grace", value) for value in (-1, math.nan, "5", None)),
+        *(("capacity", value) for value in (0, -1, 1.5, math.nan, "3", True)),
+    ],
+)
+def test_a_lease_that_is_over_at_once_and_other_numbers_that_are_none_are_refused(option: str, value: Any) -> None:
+    with pytest.raises(perdure.UsageError, match=f"{option}=") as caught:
+        perdure.open("memory://", **{option: value})
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("options", [{"lease": 0.03}, {"lease": 86_400}, {"grace": 0}, {"grace": math.inf}, {"capacity": 1}])
+def test_every_lease_that_can_be_renewed_in_time_and_a_close_without_end_are_taken(options: dict[str, Any]) -> None:
+    perdure.open("memory://", **options)
+
+
 @pytest.mark.spec("B-B-020")
 async def test_an_agent_without_a_model_is_refused_before_anything_is_sent(runtime: Runtime) -> None:
     with pytest.raises(perdure.InvalidAgent, match="no model"):

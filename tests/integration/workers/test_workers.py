@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sqlite3
 import subprocess
 import sys
@@ -338,8 +339,10 @@ async def test_a_worker_needs_agents_of_different_names(tmp_path: Path) -> None:
         for agents, why in (([], "nothing to do"), ([Shop().agent, Shop().agent], "two agents")):
             with pytest.raises(UsageError, match=why):
                 Worker(runtime, agents, LocalEngine())
-        with pytest.raises(UsageError, match="concurrency"):
-            Worker(runtime, [Shop().agent], LocalEngine(), concurrency=0)
+        wrong: list[dict[str, Any]] = [{"concurrency": 0}, {"concurrency": 1.5}, {"poll": 0}, {"poll": math.nan}, {"poll": "1"}]
+        for options in wrong:
+            with pytest.raises(UsageError, match="concurrency"):
+                Worker(runtime, [Shop().agent], LocalEngine(), **options)
 
 
 class Noting(LocalEngine):
