@@ -331,6 +331,7 @@ async def test_a_holder_that_was_fenced_off_runs_nothing_and_leaves_nothing(path
     await other.close()
 
 
+@pytest.mark.spec("S0-115")
 async def test_tables_of_the_users_own_upset_nothing(path: Path) -> None:
     """Neither the check of a file's format, nor verify, the catalogue, or a deletion."""
     async with perdure.open(str(path)) as runtime:

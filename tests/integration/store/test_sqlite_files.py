@@ -231,6 +231,26 @@ async def test_another_programs_database_is_left_alone(path: Path) -> None:
     assert snapshot(path.parent) == before
 
 
+@pytest.mark.spec("S0-107", "S0-114")
+@pytest.mark.parametrize(
+    ("statement", "lost"),
+    [
+        ("DROP TABLE effects", "effects.effect_key"),
+        ("ALTER TABLE sessions RENAME COLUMN fence TO fenced", "sessions.fence"),
+        ("ALTER TABLE journal DROP COLUMN salt", "journal.salt"),
+        ("DROP INDEX inbox_waiting", "inbox_waiting"),
+    ],
+)
+async def test_a_file_that_lacks_a_table_a_column_or_an_index_is_left_alone(path: Path, statement: str, lost: str) -> None:
+    await made(path)
+    connection = apsw.Connection(str(path))
+    connection.execute(statement)
+    connection.close()
+    before = snapshot(path.parent)
+    assert lost in await refused(path, StoreCorrupt)
+    assert snapshot(path.parent) == before
+
+
 @pytest.mark.parametrize("data", [b"x", b"hello\n" * 1_000, b"SQLite format 3\x00", b"\x00" * 8192])
 async def test_a_file_that_is_no_database_is_left_alone(path: Path, data: bytes) -> None:
     path.write_bytes(data)

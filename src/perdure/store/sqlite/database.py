@@ -9,6 +9,7 @@ import stat
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -93,6 +94,7 @@ class Database:
             self._not_inherited()
             connection = self._connect_writer()
             self._renew(connection)
+            self._check_layout(connection)
             self._read_meta(connection)
         except apsw.Error as error:
             self.close()
@@ -234,6 +236,13 @@ class Database:
                 connection.execute(RENEWALS[number])
             connection.pragma("user_version", FORMAT)
 
+    def _check_layout(self, connection: apsw.Connection) -> None:
+        """Raises `StoreCorrupt` where a part of the format is missing, and not in the middle of a turn. What others added is theirs."""
+        if missing := sorted(_layout() - _names(connection)):
+            raise StoreCorrupt(
+                f"{str(self.path)!r} has lost {', '.join(missing[:5])}", hint="it was left as it is; restore it from a backup"
+            )
+
     def check_format(self, connection: apsw.Connection) -> None:
         """In a transaction that writes: raises `FormatUnknown` if a newer version renewed the file while this process had it open."""
         if (version := connection.pragma("user_version")) != FORMAT:
@@ -353,6 +362,21 @@ class Database:
 
         self.store_id = fact("store_id")
         self.secret = fact("secret")
+
+
+def _names(connection: apsw.Connection) -> frozenset[str]:
+    return frozenset(name for (name,) in connection.execute(QUERIES["layout"]))
+
+
+@cache
+def _layout() -> frozenset[str]:
+    """What a file of this format has."""
+    made = apsw.Connection(":memory:")
+    try:
+        made.execute(SCHEMA)
+        return _names(made)
+    finally:
+        made.close()
 
 
 def _linked(path: Path) -> Path:

@@ -44,6 +44,11 @@ PRAGMA data_version;
 -- Move the write-ahead log into the file and cut it to nothing, so that it keeps no deleted content.
 PRAGMA wal_checkpoint(TRUNCATE);
 
+-- name: layout
+-- The columns of all tables, and the indexes by their names.
+SELECT t.name || '.' || c.name FROM sqlite_schema t, pragma_table_info(t.name) c WHERE t.type = 'table'
+UNION ALL SELECT name FROM sqlite_schema WHERE type = 'index';
+
 -- name: meta_get
 -- A fact about the store.
 SELECT value FROM meta WHERE key = :key;
