@@ -8,6 +8,7 @@ from .kit import (
     Place,
     create,
     opened,
+    row_of,
     step,
 )
 
@@ -16,12 +17,14 @@ class Consumers:
     async def test_a_cursor_moves_forward_only(self, place: Place) -> None:
         async with opened(place) as store:
             no = await create(store)
+            before = await row_of(store), await store.entries(no)
             assert await store.cursor(no, "ann") == 0
             assert await store.ack(no, "ann", 5) == 5
             assert await store.ack(no, "ann", 3) == 5
             assert await store.ack(no, "bob", 3) == 3
             assert await store.ack(no, "ann", 9) == 9
             assert (await store.cursor(no, "ann"), await store.cursor(no, "bob")) == (9, 3)
+            assert (await row_of(store), await store.entries(no)) == before
             assert await store.ack(77, "ann", 5) == 0
             assert await store.cursor(77, "ann") == 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from ..base import (
@@ -74,12 +76,41 @@ class Holding:
             await store.claim(no, "r1")
             place.clock.advance(3 * LEASE)
             assert [known.alive for known in await store.runners()] == [False]
+            before = await everything(store)
             assert await store.heartbeat(runner("r1"), LEASE) == place.clock.now + LEASE
+            assert await everything(store) == before
             assert await store.claim(no, "r2") == Held("r1")
-            assert await store.runners() == [
-                Runner(id="r1", host="here", pid=1, started=5, expires=place.clock.now + LEASE, agents=("support",), alive=True)
-            ]
+            renewed = Runner(id="r1", host="here", pid=1, started=5, expires=place.clock.now + LEASE, agents=("support",), alive=True)
+            assert await store.runners() == [renewed]
             assert await store.commit(step(no, 1, 1, "r1")) == Committed(2, 1, 1)
+            assert await store.runners() == [renewed]
+
+    async def test_a_heartbeat_and_a_commit_at_once_are_both_there(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            await store.heartbeat(runner("r1"), LEASE)
+            await store.claim(no, "r1")
+            place.clock.advance(1)
+            until, *answers = await asyncio.gather(
+                store.heartbeat(runner("r1"), LEASE), *(store.commit(step(no, version, 1, "r1")) for version in (1, 2, 3))
+            )
+            assert answers == [Committed(version, 1, 1) for version in (2, 3, 4)]
+            assert [known.expires for known in await store.runners()] == [until] == [place.clock.now + LEASE]
+            assert ((await row_of(store)).version, (await row_of(store)).checkpoint) == (4, b"checkpoint 4")
+
+    async def test_of_many_who_take_a_session_over_at_once_one_gets_it(self, place: Place) -> None:
+        async with opened(place) as one, opened(place) as two:
+            no = await create(one)
+            await one.heartbeat(runner("dead"), LEASE)
+            await one.claim(no, "dead")
+            place.clock.advance(LEASE)
+            for name in ("r1", "r2", "r3"):
+                await one.heartbeat(runner(name), LEASE)
+            answers = await asyncio.gather(one.claim(no, "r1"), two.claim(no, "r2"), one.claim(no, "r3"))
+            row = await row_of(one)
+            assert [answer for answer in answers if isinstance(answer, Committed)] == [Committed(1, 2, 1)]
+            assert [answer for answer in answers if not isinstance(answer, Committed)] == [Held(row.holder or "")] * 2
+            assert (row.fence, row.claims) == (2, 1)
 
     async def test_a_session_is_free_when_its_holder_was_never_registered_or_has_retired(self, place: Place) -> None:
         async with opened(place) as store:
