@@ -143,6 +143,7 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple
         yield found
 
 
+@pytest.mark.spec("S0-185")
 @pytest.mark.parametrize("name", TRIALS)
 async def test_a_program_that_is_killed_again_and_again_ends_as_if_it_had_not_been(
     name: str, trials: dict[str, tuple[Path, Future[Counter[str]]]]

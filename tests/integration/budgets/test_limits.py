@@ -181,6 +181,7 @@ async def test_time_that_a_person_takes_is_nobodys_budget(place: Place) -> None:
         assert (await running).ok
 
 
+@pytest.mark.spec("S0-291")
 async def test_a_turn_whose_agent_says_nothing_about_steps_ends_after_fifty(place: Place) -> None:
     async with place.process() as process:
         result = await process.run(looker(60), "go", session="s")
@@ -225,9 +226,11 @@ async def test_a_compaction_is_a_model_call_of_the_budget(place: Place) -> None:
         assert (result.status, result.usage.calls) == ("limited", 0)
 
 
+@pytest.mark.spec("S0-292")
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
+        (Limits(steps=0), "steps=0.*at least 1"),
         (Limits(tokens=0), "tokens=0.*at least 1"),
         (Limits(cost=-5), "cost=-5.*usd"),
         (Limits(seconds=0), "seconds=0"),

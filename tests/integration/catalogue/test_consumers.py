@@ -62,7 +62,7 @@ async def test_a_consumer_gets_every_entry_of_every_session_once_it_acknowledges
         assert other.got == keeping.got
 
 
-@pytest.mark.spec("S0-212")
+@pytest.mark.spec("S0-212", "S0-098", "S0-100")
 async def test_reading_acknowledges_nothing_and_acknowledging_twice_is_acknowledging_once(place: Place) -> None:
     async with place.process() as process:
         await three(process)

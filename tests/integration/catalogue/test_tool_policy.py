@@ -70,6 +70,7 @@ class Two:
 NOT_HERE = "not executed: this session may not use 'pay'"
 
 
+@pytest.mark.spec("S0-309")
 async def test_a_session_loses_a_tool_in_one_commit_and_models_neither_see_nor_use_it(place: Place) -> None:
     two = Two()
     async with place.process() as process:
@@ -116,6 +117,7 @@ async def _open(process: Process) -> bool:
     return bool(await process.sessions.requests("s"))
 
 
+@pytest.mark.spec("S0-308")
 async def test_a_policy_of_a_session_takes_away_and_never_gives(place: Place) -> None:
     two = Two(approve={"pay": "deny", "look": "ask"})
     async with place.process() as process:
@@ -130,6 +132,7 @@ async def test_a_policy_of_a_session_takes_away_and_never_gives(place: Place) ->
         assert two.results() == ["not executed: the policy denies it", "nothing"]
 
 
+@pytest.mark.spec("S0-309")
 async def test_a_call_that_waits_for_approval_when_its_tool_is_taken_away_does_not_run(place: Place) -> None:
     two = Two(approve=["pay"])
     async with place.process() as process:

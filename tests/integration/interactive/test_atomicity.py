@@ -384,7 +384,7 @@ def test_a_checkpoint_with_work_and_no_turn_can_not_be_read(stray: str) -> None:
         checkpoints.decode(sound.replace(b'{"', f'{{"{stray}":[],"'.encode(), 1))
 
 
-@pytest.mark.spec("S2-056")
+@pytest.mark.spec("S2-056", "S0-105")
 async def test_a_checkpoint_that_is_completing_with_something_open_is_refused_and_never_written(place: Place) -> None:
     from msgspec.structs import replace
 
@@ -407,7 +407,7 @@ async def test_a_checkpoint_that_is_completing_with_something_open_is_refused_an
                 assert (state.turn.operations, state.turn.unplanned, state.turn.requests) == ((), (), ())
 
 
-@pytest.mark.spec("S2-058")
+@pytest.mark.spec("S2-058", "S0-092", "S0-094")
 async def test_a_turns_end_is_stored_with_an_idle_checkpoint_of_the_same_session(place: Place) -> None:
     agent, _ = payer(Reply("one"), Reply("two"))
     async with place.process() as process:
@@ -427,6 +427,8 @@ async def test_a_turns_end_is_stored_with_an_idle_checkpoint_of_the_same_session
                     running = after.turn.id if after.turn is not None else None
                     assert running == (begun[0].turn if begun else None)
                     assert after.version == entries[-1].seq
+                    # Nobody holds a session in which nothing is left to do, from that very commit on.
+                    assert commit.release == (not begun)
         assert ends == 4
         for session in ("s", "t"):
             checkpoint = await process.sessions.checkpoint(session)

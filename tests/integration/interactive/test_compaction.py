@@ -484,7 +484,7 @@ def same(one: ModelRequest, other: ModelRequest) -> bool:
     return render_responses(one, model="m", group="talker") == render_responses(other, model="m", group="talker")
 
 
-@pytest.mark.spec("S0-253")
+@pytest.mark.spec("S0-253", "S0-161")
 @pytest.mark.parametrize("dies", ["while notes are written", "behind them"])
 async def test_a_request_is_built_again_byte_for_byte_after_a_restart(place: Place, dies: str) -> None:
     """The process dies in a call; the next one asks the same, built from the journal alone."""

@@ -78,7 +78,7 @@ async def test_an_interrupt_cuts_the_model_call_after_it_is_durable_and_its_end_
     assert [row is not None for row in hanging.durable] == [True]
 
 
-@pytest.mark.spec("S2-092", "S2-093")
+@pytest.mark.spec("S2-092", "S2-093", "S0-297")
 async def test_an_interrupt_of_another_turn_or_of_none_only_says_so(place: Place) -> None:
     thinking, go_on = asyncio.Event(), asyncio.Event()
 

@@ -143,6 +143,7 @@ async def test_what_a_hook_puts_into_one_request_reaches_the_model_and_stays_out
     assert asked[1].instructions == "Be brief."
 
 
+@pytest.mark.spec("S0-162")
 async def test_a_retried_attempt_sends_the_same_request_and_asks_no_hook_again_here_and_after_a_restart(memory: Place) -> None:
     calls: list[str] = []
 

@@ -273,7 +273,7 @@ async def test_a_full_inbox_says_so_and_everything_that_it_took_is_delivered(mem
         assert await find_problems(process.store, "s") == []
 
 
-@pytest.mark.spec("S2-188")
+@pytest.mark.spec("S2-188", "S0-302")
 async def test_a_grant_is_for_this_tool_with_these_arguments_in_this_session_and_outlives_the_process(place: Place) -> None:
     """Decided otherwise than in the source on purpose: what a person granted for the session is an entry of it."""
     ran: list[Any] = []

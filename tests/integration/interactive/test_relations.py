@@ -247,7 +247,7 @@ def blocked() -> tuple[Agent, list[int], list[int], list[ModelRequest]]:
     return Agent("helper", model=FunctionModel(answer), tools=[wait]), began, go_on, asked
 
 
-@pytest.mark.spec("S2-025", "B-B-064")
+@pytest.mark.spec("S2-025", "B-B-064", "S0-299")
 async def test_a_message_for_a_turn_of_an_idle_session_is_rejected_as_stale(place: Place) -> None:
     agent, asked = helper()
     async with place.process() as process:

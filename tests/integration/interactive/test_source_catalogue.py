@@ -207,7 +207,7 @@ async def test_11_9_a_holder_that_lost_the_race_stops_and_the_winners_state_stay
 # --------------------------------------------------------------------------------------------------------------- 11.10
 
 
-@pytest.mark.spec("S2-137")
+@pytest.mark.spec("S2-137", "S0-165")
 async def test_11_10_a_resumed_session_keeps_the_identity_that_it_was_created_with(place: Place) -> None:
     created = Identity(owner="test-bot", tenant="acme", user="ann", workspace="the project", origin="terminal")
     seen: list[str] = []

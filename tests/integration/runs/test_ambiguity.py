@@ -240,7 +240,7 @@ async def test_while_a_person_has_to_say_nothing_is_called_and_nothing_ends_howe
     assert (item.operation, item.name, item.arguments, item.request_id) == ("t2.0.1", "charge", {}, opened.request_id)
 
 
-@pytest.mark.spec("S0-197", "S0-200")
+@pytest.mark.spec("S0-197", "S0-200", "S0-090")
 @pytest.mark.parametrize(
     ("decision", "options", "told", "status"),
     [
@@ -257,6 +257,8 @@ async def test_a_person_decides_from_any_process_and_the_decision_is_an_entry(
     runtime = await crashed(processes, shop.agent())
     await taken_up(runtime, shop.agent())
     elsewhere = await processes.start()
+    info = await elsewhere.sessions.info("s")
+    assert (info.status, info.holder) == ("waiting", None)
     [request] = await elsewhere.sessions.requests("s")
 
     await elsewhere.sessions.answer("s", request.request_id, decision, actor="ann", **options)
@@ -277,7 +279,7 @@ async def test_a_person_decides_from_any_process_and_the_decision_is_an_entry(
     assert [item.operation for item in await runtime.sessions.uncertain("s")] == (["t2.0.1"] if status == "uncertain" else [])
 
 
-@pytest.mark.spec("S0-201")
+@pytest.mark.spec("S0-201", "S0-097")
 async def test_aborting_over_an_unknown_outcome_ends_the_turn_and_the_unknown_stays_to_be_seen_and_settled(processes: Processes) -> None:
     shop = Shop(processes, on_uncertain="ask")
     runtime = await crashed(processes, shop.agent())
@@ -488,7 +490,7 @@ async def test_a_turn_and_its_submission_end_in_one_commit_and_only_once(process
     assert (await runtime.sessions.info("s")).version == version
 
 
-@pytest.mark.spec("S0-209")
+@pytest.mark.spec("S0-209", "S0-286")
 async def test_a_process_that_lost_the_session_ends_no_turn_of_it(processes: Processes) -> None:
     """Its model fails, and that is nobody's business any more."""
     failing = asyncio.Event()
@@ -565,7 +567,7 @@ class Counting(Middleware):
         self.found.append(ctx.state.get("seen", 0))
 
 
-@pytest.mark.spec("S0-146")
+@pytest.mark.spec("S0-146", "S0-310")
 @pytest.mark.parametrize("number", range(1, 6))
 async def test_what_a_hook_noted_of_a_result_is_there_once_wherever_the_process_dies(processes: Processes, number: int) -> None:
     @tool(effect="pure")

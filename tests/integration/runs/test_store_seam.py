@@ -108,7 +108,7 @@ async def test_every_write_says_what_it_builds_on_and_who_holds_it_and_a_stale_o
         assert await process.everything() == stored
 
 
-@pytest.mark.spec("S0-008", "S0-009")
+@pytest.mark.spec("S0-008", "S0-009", "S0-099")
 async def test_a_reader_says_how_far_it_came_in_its_own_name_and_the_end_of_a_run_too(place: Place) -> None:
     async with place.process() as process:
         await process.run(AGENT, "hello", session="s", submission="m1")

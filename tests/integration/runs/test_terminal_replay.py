@@ -88,7 +88,7 @@ async def _parked(process: Process) -> bool:
     return head is not None and head.row.status == "waiting"
 
 
-@pytest.mark.spec("S0-057", "S0-178")
+@pytest.mark.spec("S0-057", "S0-178", "S0-172")
 @pytest.mark.parametrize("ending", ["completed", "failed", "limited", "aborted"])
 async def test_every_end_is_told_again_without_a_model_a_tool_or_a_hook_and_no_row_changes(place: Place, ending: str) -> None:
     agent, done, loud = agents()[ending]
@@ -127,6 +127,7 @@ async def test_a_replay_leaves_file_cursors_and_rows_of_a_run_with_memory_as_the
         assert not seed.file.exists()
 
 
+@pytest.mark.spec("S0-096")
 async def test_another_question_under_the_same_id_is_refused_and_the_end_stays_what_it_was(seed: Seed) -> None:
     async with seed.resumed() as (process, result):
         before = await process.everything(SESSION)

@@ -14,6 +14,7 @@ import pytest
 import perdure
 from perdure import (
     Agent,
+    ApprovalCall,
     Deny,
     FunctionModel,
     HookContext,
@@ -136,6 +137,7 @@ async def test_an_oversized_message_is_refused_and_a_large_one_is_kept_whole(run
     assert (await runtime.sessions.history("t"))[0].text == large
 
 
+@pytest.mark.spec("S0-152")
 @pytest.mark.parametrize("session", ["", "x" * 513, "a\nb", 7])
 async def test_an_unusable_session_id_is_refused(runtime: Runtime, session: Any) -> None:
     with pytest.raises(perdure.UsageError):
@@ -165,6 +167,7 @@ async def test_an_unknown_route_is_named_shortly_however_long_its_name_is(runtim
     assert len(str(refused.value)) < 500
 
 
+@pytest.mark.spec("S0-150")
 async def test_an_unknown_session_is_named_in_the_error(runtime: Runtime) -> None:
     for ask in (runtime.sessions.history, runtime.sessions.info, runtime.sessions.interrupt, runtime.sessions.requests):
         with pytest.raises(perdure.SessionNotFound, match="nowhere"):
@@ -328,9 +331,16 @@ async def test_a_tool_that_misbehaves_becomes_an_error_that_the_model_reads(runt
     await sound(runtime, "s")
 
 
-@pytest.mark.spec("S0-141")
-async def test_arguments_that_do_not_fit_start_nothing_and_tell_the_model_each_fault(runtime: Runtime) -> None:
+@pytest.mark.spec("S0-141", "S0-304")
+@pytest.mark.parametrize("asks", ["nobody", "a person", "a function"])
+async def test_arguments_that_do_not_fit_start_nothing_and_tell_the_model_each_fault(runtime: Runtime, asks: str) -> None:
     ran: list[Any] = []
+
+    def judge(call: ApprovalCall) -> str:
+        ran.append(call.name)
+        return "ask"
+
+    approve: Any = {"nobody": [], "a person": ["pay"], "a function": judge}[asks]
 
     @tool
     async def pay(order: str, cents: int) -> str:
@@ -340,7 +350,8 @@ async def test_arguments_that_do_not_fit_start_nothing_and_tell_the_model_each_f
 
     calls = [ToolCall("pay", {"order": 1, "cents": "x", "extra": True}), ToolCall("pay", '{"order": "A-1", "cen'), ToolCall("nope", {})]
     model = ScriptedModel([Reply(tool_calls=calls), Reply("sorry")])
-    result = await runtime.run(Agent("a", model=model, tools=[pay]), "go", session="s")
+    # Nobody is asked about a call that could not be made, and neither is the agent's own code.
+    result = await asyncio.wait_for(runtime.run(Agent("a", model=model, tools=[pay], approve=approve), "go", session="s"), 20)
     assert result.output == "sorry"
     responses: Any = (await runtime.sessions.history("s"))[2].parts
     assert all(response.is_error for response in responses)

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 import perdure
-from perdure import Agent, FunctionModel, ModelRequest, Reply, ToolCall, tool
+from perdure import Agent, FunctionModel, ModelRequest, Reply, ScriptedModel, ToolCall, tool
 from perdure.core import checkpoint as checkpoints
 from perdure.core.journal import Sealed
 from perdure.runtime.verify import verify
@@ -293,3 +293,17 @@ async def test_a_message_that_cannot_be_read_is_damage_in_every_store_and_change
         runtime.store.broken = False  # type: ignore[attr-defined]
         assert await runtime.sessions.revision("s") == revision
         await sound(runtime)
+
+
+@pytest.mark.spec("S0-290")
+@pytest.mark.parametrize("body", [b"{", b"{}", b'{"parts":[],"unheard_of":1}', b'{"parts":[{"content":1,"type":"text"}]}', None])
+async def test_a_waiting_message_that_cannot_be_read_halts_its_session_and_is_left_as_it_is(body: bytes | None) -> None:
+    store = MemoryStore()
+    async with perdure.open(store) as runtime:
+        await runtime.sessions.send("s", "hello", submission="m", agent="a")
+        inbox = store._content.by_id["s"].inbox
+        inbox["m"] = damaged = msgspec.structs.replace(inbox["m"], body=body)
+        with pytest.raises(perdure.SessionHalted, match="the waiting submission 'm'"):
+            await runtime.run(Agent("a", model=ScriptedModel(["never asked"])), "hello", session="s", submission="m")
+        assert inbox == {"m": damaged}
+        assert (await runtime.run(Agent("a", model=ScriptedModel(["others go on"])), "hello", session="t")).ok

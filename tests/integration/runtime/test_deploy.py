@@ -98,7 +98,7 @@ REFUSED: dict[str, tuple[Callable[[], Agent], str]] = {
 }
 
 
-@pytest.mark.spec("S0-160")
+@pytest.mark.spec("S0-160", "S0-278")
 @pytest.mark.parametrize("name", [name for name in REFUSED if name != "the saved route is gone"])
 async def test_an_unfinished_turn_is_refused_before_anything_is_touched(runtime: Runtime, name: str) -> None:
     make, why = REFUSED[name]
@@ -161,7 +161,7 @@ async def test_a_call_that_was_cut_off_is_not_begun_again_as_something_else(tmp_
         assert 'of the tool \'pay\', the effect changed from "idempotent" to "external"' in found.changed[0].difference
 
 
-@pytest.mark.spec("S0-174")
+@pytest.mark.spec("S0-174", "S0-173")
 async def test_a_request_that_can_not_be_built_again_is_another_one_and_loses_no_receipt(tmp_path: Path) -> None:
     """A model call died; the instructions changed meanwhile. The receipts before it stay, and the turn is not failed for it."""
     entered = asyncio.Event()
@@ -221,6 +221,7 @@ async def test_external_tools_without_a_key_are_named(runtime: Runtime) -> None:
     assert [(item.agent, item.tool) for item in found.keyless] == [("payer", "pay")], "a call without arguments is always the same"
 
 
+@pytest.mark.spec("S0-158")
 def test_callables_are_known_by_name_and_version_and_not_by_where_they_stand() -> None:
     def look(version: str, name: str | None = None) -> Any:
         @versioned(version, name=name)
@@ -272,6 +273,7 @@ def test_credentials_are_no_part_of_a_definition() -> None:
     assert "sk-one" not in json.dumps(describe(agent("sk-one")))
 
 
+@pytest.mark.spec("S0-159")
 def test_another_directory_is_another_workspace(tmp_path: Path) -> None:
     """The tools look the same, and a turn that went on there would not be seen to have moved."""
     for name in ("one", "two"):

@@ -180,12 +180,21 @@ async def test_a_revoked_grant_asks_again(runtime: Runtime) -> None:
     assert isinstance(event, ApprovalRequested)
 
 
-async def test_a_used_approval_does_not_come_back_to_life(runtime: Runtime) -> None:
+@pytest.mark.spec("S0-303")
+@pytest.mark.parametrize("decision", ["approve", "deny"])
+async def test_a_used_decision_does_not_come_back_to_life_and_stands_for_one_call(runtime: Runtime, decision: Any) -> None:
     agent = payer()
     request = await park(runtime, agent)
-    await runtime.sessions.approve("s", request.request_id)
+    await runtime.sessions.answer("s", request.request_id, decision)
     with pytest.raises(StaleRequest):
         await runtime.sessions.approve("s", request.request_id)
+    await runtime.recover([agent])
+    assert await runtime.sessions.grants("s") == ()
+    before = (await runtime.sessions.info("s")).version
+    await runtime.sessions.send("s", "5", submission="the same again")
+    asked = await until(runtime, agent, (ApprovalRequested, TurnEnded), after=before)  # type: ignore[arg-type]
+    assert isinstance(asked, ApprovalRequested)
+    assert asked.request_id != request.request_id
 
 
 @pytest.mark.spec("S2-009")

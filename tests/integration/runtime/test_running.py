@@ -100,6 +100,7 @@ async def test_a_submission_without_a_session_names_the_session(runtime: Runtime
     assert result.session_id == "mail-1"
 
 
+@pytest.mark.spec("S0-149")
 async def test_a_submission_id_with_another_text_is_a_conflict_and_changes_nothing(runtime: Runtime) -> None:
     agent = Agent("a", model=ScriptedModel(["hi"]))
     await runtime.run(agent, "hello", session="s", submission="m-1")
@@ -177,6 +178,7 @@ async def test_a_sync_tool_runs_in_a_thread_and_the_loop_goes_on(runtime: Runtim
     assert asked[1].messages[-1].parts[0].response is False  # type: ignore[union-attr]
 
 
+@pytest.mark.spec("S0-151")
 async def test_run_without_a_submission_refuses_an_unfinished_turn(runtime: Runtime) -> None:
     agent = Agent(
         "a", model=counting([Reply(tool_calls=[ToolCall("double", {"number": 1})]), Reply("2")])[0], tools=[double], approve=["double"]

@@ -118,7 +118,7 @@ async def test_a_call_runs_as_what_its_tool_is_when_it_starts(runtime: Runtime) 
     assert [effect.name for effect in await runtime.sessions.uncertain("s")] == ["pay"]
 
 
-@pytest.mark.spec("B-B-051")
+@pytest.mark.spec("B-B-051", "S0-183")
 async def test_what_a_failed_driver_holds_is_let_go_while_its_process_lives(
     runtime: Runtime, store: MemoryStore, clock: VirtualClock
 ) -> None:

@@ -303,6 +303,7 @@ def first(past: Sequence[Entry], kind: str) -> Any:
     return next(entry for entry in past if entry.kind == kind)
 
 
+@pytest.mark.spec("S0-111")
 @pytest.mark.parametrize(
     ("rewrite", "words"),
     [
@@ -314,6 +315,10 @@ def first(past: Sequence[Entry], kind: str) -> Any:
         ),
         (lambda past: behind(past, "request_opened", first(past, "request_opened")), "is open"),
         (lambda past: behind(past, "request_opened", first(past, "turn_completed")), "waits for an answer"),
+        (
+            lambda past: [*past[: first(past, "turn_completed").seq - 1], replace(first(past, "turn_completed"), steps=99)],
+            "says of the turn",
+        ),
     ],
 )
 async def test_what_happened_twice_or_too_early_is_noticed_though_every_digest_is_right(

@@ -211,6 +211,7 @@ async def test_a_write_that_meets_a_row_that_can_not_be_read_says_that_the_store
     await store.close()
 
 
+@pytest.mark.spec("S0-108")
 async def test_a_future_format_is_left_alone(path: Path) -> None:
     await made(path)
     connection = apsw.Connection(str(path))
@@ -222,6 +223,7 @@ async def test_a_future_format_is_left_alone(path: Path) -> None:
     assert snapshot(path.parent) == before
 
 
+@pytest.mark.spec("S0-108")
 async def test_another_programs_database_is_left_alone(path: Path) -> None:
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA journal_mode = WAL; CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)").fetchall()
@@ -352,6 +354,7 @@ async def test_odd_names_are_fine(tmp_path: Path) -> None:
         assert (tmp_path / name).stat().st_size > 0
 
 
+@pytest.mark.spec("S0-109")
 async def test_altered_content_is_noticed_when_it_is_read(path: Path) -> None:
     store = SQLiteStore(path)
     await store.open()

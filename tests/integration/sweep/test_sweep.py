@@ -33,6 +33,7 @@ def test_no_two_scenarios_have_the_same_name() -> None:
     assert len(SCENARIOS) == len(scenarios.ALL)
 
 
+@pytest.mark.spec("S0-184")
 @every_scenario
 @pytest.mark.hazard("J-16", "H3", "H5")
 async def test_a_death_at_any_point_changes_nothing_and_neither_does_a_second_one_right_after_it(name: str) -> None:

@@ -131,6 +131,7 @@ async def send(place: Path, names: Sequence[str], agent: str = "shop") -> None:
 NAMES = [f"s{index}" for index in range(8)]
 
 
+@pytest.mark.spec("S0-274")
 async def test_what_a_host_without_agents_sent_is_finished_by_a_worker(tmp_path: Path) -> None:
     shop = Shop()
     async with working(tmp_path / "a.db", shop.agent):
@@ -292,6 +293,7 @@ async def test_hints_that_a_hanging_engine_kept_waiting_are_not_given_for_what_w
     assert engine.hinted == [NAMES[:1], ["last"]]
 
 
+@pytest.mark.spec("S0-277", "S0-279")
 async def test_doubled_hints_to_two_workers_run_everything_once(tmp_path: Path) -> None:
     shop, second = Shop(), LocalEngine()
     async with working(tmp_path / "a.db", shop.agent, Stammering(second)), working(tmp_path / "a.db", shop.agent, second):

@@ -154,6 +154,7 @@ def test_where_several_limits_are_reached_the_first_in_their_order_is_named() ->
 # -------------------------------------------------------------------------------------------------------------------- scopes
 
 
+@pytest.mark.spec("S0-291")
 def test_the_tighter_of_the_agents_and_the_runs_limits_holds_and_is_named() -> None:
     from perdure.core.commands import PostMessage
     from perdure.core.reports import Accept

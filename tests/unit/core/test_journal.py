@@ -6,6 +6,7 @@ import hashlib
 import re
 import sys
 import types
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ def test_an_entry_of_an_unknown_kind_is_refused() -> None:
     assert "upgrade" in refused.value.hint
 
 
-@pytest.mark.spec("S0-215", "S0-216")
+@pytest.mark.spec("S0-215", "S0-216", "S0-106")
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"submission":1}', b'{"unknown":1}', b'{"submission":"\xff"}', b"{}"])
 def test_bytes_that_are_no_entry_of_their_kind_are_corrupt(body: bytes) -> None:
     row = replace(sealed(told().entries)[1], body=body, body_digest=body_digest(SALT, body))
@@ -168,6 +169,24 @@ def test_a_body_that_is_not_what_was_written_is_not_read() -> None:
         open_entry(replace(first, body=second.body))
 
 
+@pytest.mark.spec("S0-106", "S0-112")
+@pytest.mark.parametrize(
+    ("field", "fits"),
+    [
+        (b'"memory":3', True),
+        *((b'"memory":' + number, False) for number in (b"true", b"1.5", b'"1"', b"null")),
+        (b'"unheard_of":3', False),
+    ],
+)
+def test_a_field_that_nobody_knows_and_a_number_that_is_none_make_an_entry_corrupt(field: bytes, fits: bool) -> None:
+    body = b'{"agent":"a","definition":"d",%b,"submission":"m"}' % field
+    row = replace(sealed(told().entries)[1], body=body, body_digest=body_digest(SALT, body))
+
+    with nullcontext() if fits else pytest.raises(StoreCorrupt, match="entry 2 can't be read"):
+        open_entry(row)
+
+
+@pytest.mark.spec("S0-093")
 def test_a_turn_that_would_end_with_open_calls_is_corrupt() -> None:
     s = story.tools()
     assert s.checkpoint.turn is not None

@@ -8,6 +8,7 @@ import random
 from typing import Any
 
 import msgspec
+import pytest
 import story
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -643,6 +644,7 @@ def test_an_open_approval_holds_its_batch_and_a_model_never_runs_beside_its_tool
 
 
 # Nobody takes a halted session up.
+@pytest.mark.spec("S0-089")
 @example([1389158, 134, 97])
 @example([6014, 14, 82868389])
 @bounded
@@ -652,11 +654,14 @@ def test_the_phase_is_always_one_of_six_and_a_claim_leaves_nothing_of_an_older_f
     assert driver.phases <= PHASES
 
     s = driver.story
+    turn = s.checkpoint.turn
+    assert s.phase != "waiting" or (turn is not None and (turn.requests or turn.awaiting)), "nothing waits where nothing is asked"
     s.do(s.claim())
     assert phase(s.checkpoint) in PHASES
     assert s.phase == "halted" or all(item.status == "unknown" for item in due(s.checkpoint))
 
 
+@pytest.mark.spec("S0-167", "S0-168", "S0-281")
 @example([2822, 578869])
 @bounded
 @given(choices)

@@ -208,6 +208,7 @@ def _name(row: Row) -> str:
     return f"{row.in_flight}-{row.on_restart}"
 
 
+@pytest.mark.spec("S0-076")
 @pytest.mark.parametrize("row", ROWS, ids=_name)
 def test_a_takeover_settles_what_was_in_flight(row: Row) -> None:
     given = row.given()
@@ -329,6 +330,7 @@ def test_a_planned_call_runs_after_a_restart() -> None:
     assert lines(given.starts()) == ["operation_started t2.0.1#1"]
 
 
+@pytest.mark.spec("S0-081")
 def test_an_open_request_keeps_its_ids_over_a_restart() -> None:
     given = story.waiting()
     before = given.operation("t2.0.1")
@@ -556,6 +558,7 @@ def test_only_what_an_older_fence_started_is_lost() -> None:
     assert [item.status for item in due(given.checkpoint)] == ["started"]
 
 
+@pytest.mark.spec("S0-284")
 def test_an_answer_that_was_stored_ends_the_turn_without_another_model_call() -> None:
     given = story.model()
     given.model_ends(Text(content="hi"))
