@@ -305,5 +305,5 @@ async def test_a_waiting_message_that_cannot_be_read_halts_its_session_and_is_le
         inbox["m"] = damaged = msgspec.structs.replace(inbox["m"], body=body)
         with pytest.raises(perdure.SessionHalted, match="the waiting submission 'm'"):
             await runtime.run(Agent("a", model=ScriptedModel(["never asked"])), "hello", session="s", submission="m")
-        assert inbox == {"m": damaged}
+        assert inbox["m"] == damaged
         assert (await runtime.run(Agent("a", model=ScriptedModel(["others go on"])), "hello", session="t")).ok
