@@ -119,7 +119,7 @@ async def test_a_question_and_the_state_that_waits_for_it_are_one_commit(place: 
         assert phase(await process.sessions.checkpoint("s")) == "model"
 
 
-@pytest.mark.spec("S2-185", "S2-126")
+@pytest.mark.spec("S2-185", "S2-126", "S0-170")
 async def test_a_decision_is_durable_before_anything_of_its_batch_runs(place: Place) -> None:
     seen: list[list[str]] = []
 

@@ -9,13 +9,16 @@ import pytest
 
 from perdure import (
     Agent,
+    ApprovalRequested,
     Continue,
     FunctionModel,
     HookContext,
     HookFailed,
+    Limits,
     MiddlewareError,
     ModelRequest,
     NoteAdded,
+    ProviderRefused,
     Reply,
     Stop,
     ToolCall,
@@ -132,6 +135,35 @@ async def test_a_stop_hook_that_fails_or_says_nothing_useful_fails_the_turn_and_
             assert (result.failure.code, result.output) == ("hook_failed", "hello")
             assert result.failure.message.startswith(f"the hook stop of the middleware 'guard' failed: {told}")
             await sound(process, f"s{number}")
+
+
+@pytest.mark.spec("S0-311")
+@pytest.mark.parametrize("end", ["limited", "failed", "aborted"])
+async def test_nothing_has_a_turn_go_on_that_a_limit_a_failure_or_a_person_ended(place: Place, end: str) -> None:
+    heard: list[str] = []
+
+    def stop(ctx: HookContext, answer: str) -> Continue:
+        heard.append(answer)
+        return Continue("go on")
+
+    def turn_end(ctx: HookContext, outcome: TurnEnding) -> Continue:
+        heard.append(outcome.outcome)
+        return Continue("go on")
+
+    model, asked = counting(Reply(tool_calls=[LOOK]), ProviderRefused("no"))
+    limits = Limits(steps=1) if end == "limited" else Limits()
+    agent = Agent("a", model=model, tools=[look], limits=limits, approve=["look"] if end == "aborted" else [])
+    agent = agent.replace(middleware=[hook(stop=stop, turn_end=turn_end)])
+    async with place.process() as process, process.session("s", agent) as handle:
+        await handle.send("hi", submission="m-1")
+        if end == "aborted":
+            await until(handle, ApprovalRequested, after=0)
+            await handle.interrupt()
+        ended = (await until(handle, after=0))[-1]
+        assert ended.kind == f"turn_{end}"
+        await sound(process)
+    assert len(asked) == (2 if end == "failed" else 1)
+    assert heard == [end]
 
 
 @pytest.mark.spec("S2-103")

@@ -30,7 +30,7 @@ from perdure import (
 )
 from perdure.runtime.feed import BUFFER
 
-from .acting import Place, counting, eventually, until
+from .acting import Place, Process, counting, eventually, until
 
 
 @tool(effect="pure")
@@ -149,6 +149,27 @@ async def test_the_first_event_of_every_handle_is_that_it_was_opened(place: Plac
                 )
         # Live, and without a seq: nothing is written for it.
         assert (await process.row()).version == version
+
+
+@pytest.mark.spec("S0-296")
+async def test_every_reader_sees_everything_from_the_beginning_whenever_it_comes_and_whatever_others_read(place: Place) -> None:
+    async def kinds(process: Process, count: int) -> list[str]:
+        async with process.session("s") as handle:
+            return [event.kind for event in await until(handle, after=0, count=count) if isinstance(event, Entry)]
+
+    async with place.process() as process, place.process() as other:
+        early = asyncio.create_task(kinds(process, 2))
+        await process.run(doubler(), "double 21", session="s")
+        first = await kinds(process, 1)
+        # One that reads no further than that holds up and takes away nothing.
+        async with process.session("s") as idle:
+            reading = idle.events(after=0)
+            await anext(reading)
+            await process.run(doubler(), "again", session="s")
+            late = await asyncio.gather(kinds(process, 2), kinds(other, 2))
+        stored = [entry.kind for entry in await process.sessions.entries("s")]
+        assert [await early, *late] == [stored] * 3
+        assert first == stored[: len(first)]
 
 
 @pytest.mark.spec("S2-082")

@@ -404,7 +404,7 @@ async def test_every_tool_sees_its_key_and_no_model_does(processes: Processes, e
     assert set(charge.parameters["properties"]) == {"cents"}
 
 
-@pytest.mark.spec("S0-141", "S0-142")
+@pytest.mark.spec("S0-141", "S0-142", "S0-300")
 @pytest.mark.parametrize("decision", ["approve", "deny"])
 async def test_a_call_that_waits_for_approval_is_planned_and_one_that_was_denied_never_started(processes: Processes, decision: Any) -> None:
     """Wherever the process dies in between, what was approved runs once, as the operation that was approved."""

@@ -181,7 +181,7 @@ async def test_the_same_call_again_goes_on_with_the_stored_turn_once_the_lease_i
         assert (result.status, result.output) == ("completed", ANSWER)
 
 
-@pytest.mark.spec("S0-047", "S0-048")
+@pytest.mark.spec("S0-047", "S0-048", "S0-171")
 async def test_the_stored_receipt_is_used_without_a_call_and_the_takeover_names_it(seed: Seed) -> None:
     async with seed.resumed() as (process, _):
         assert [request.purpose for request in seed.asked] == ["memory", "answer"]
@@ -190,6 +190,9 @@ async def test_the_stored_receipt_is_used_without_a_call_and_the_takeover_names_
         receipt = stored.all(OperationEnded)[0]
         assert recovered.receipts == (receipt.seq,)
         assert recovered.attempts == ()
+        # Its call was begun once, and counts once.
+        assert [entry.attempt for entry in stored.all(OperationStarted) if entry.operation == receipt.operation] == [1]
+        assert stored.checkpoint.usage.calls == 2
         # It is in the commit that takes the session over, as the wrapped store saw it.
         entries, _ = commits_of(process)[0]
         assert "recovered" in [entry.kind for entry in entries]

@@ -15,11 +15,13 @@ from perdure import (
     ApprovalRequested,
     FunctionModel,
     Limits,
+    MessageAdded,
     ModelRequest,
     Reply,
     Runtime,
     ScriptedModel,
     SessionOpened,
+    Text,
     TextDelta,
     ToolCall,
     TurnEnded,
@@ -178,7 +180,7 @@ async def test_a_sync_tool_runs_in_a_thread_and_the_loop_goes_on(runtime: Runtim
     assert asked[1].messages[-1].parts[0].response is False  # type: ignore[union-attr]
 
 
-@pytest.mark.spec("S0-151")
+@pytest.mark.spec("S0-151", "S0-301")
 async def test_run_without_a_submission_refuses_an_unfinished_turn(runtime: Runtime) -> None:
     agent = Agent(
         "a", model=counting([Reply(tool_calls=[ToolCall("double", {"number": 1})]), Reply("2")])[0], tools=[double], approve=["double"]
@@ -188,8 +190,20 @@ async def test_run_without_a_submission_refuses_an_unfinished_turn(runtime: Runt
         async for event in session.events():
             if isinstance(event, ApprovalRequested):
                 break
+        [asked] = await runtime.sessions.requests("s")
         with pytest.raises(perdure.TurnUnfinished):
             await runtime.run(agent, "another", session="s")
+        # Nor does a message answer what a person was asked; it waits for its turn.
+        await session.send("yes, do", submission="waits")
+        assert await runtime.sessions.requests("s") == [asked]
+        await session.approve(asked.request_id)
+        said = []
+        async for event in session.events():
+            if isinstance(event, MessageAdded) and event.role == "user":
+                said.append(event.parts)
+            if isinstance(event, TurnEnded):
+                break
+        assert (said, event.kind) == ([(Text("double 1"),)], "turn_completed")
 
 
 async def test_stream_ends_with_the_turn_and_shows_text_as_it_is_written(runtime: Runtime) -> None:

@@ -926,6 +926,35 @@ def test_nothing_is_due_and_nothing_can_start_after_an_interrupt() -> None:
     assert s.do(TimePassed(at=s.now() + 10**9)) == []
 
 
+@pytest.mark.spec("S0-203")
+def test_a_stored_end_stands_before_what_is_unknown_a_persons_word_a_limit_and_an_answer_in_this_order() -> None:
+    def beyond() -> Story:
+        """A limit was passed by an answer that asks for a call."""
+        s = Story()
+        s.says(limits=Limits(tokens=14))
+        s.steps()
+        s.model_ends(call("c1"))
+        return s
+
+    assert beyond().plans(planned(call("c1")))[-1].kind == "turn_limited"
+    assert beyond().do(Interrupt(at=9_000))[-1].kind == "turn_aborted"
+    assert story.completing().do(Interrupt(at=9_000))[-1].kind == "turn_aborted"
+    assert story.completing().do(Finish(at=9_000))[-1].kind == "turn_completed"
+
+    asked = story.asking()
+    asked.do(Interrupt(at=9_000))
+    known = [entry.status for entry in asked.entries if isinstance(entry, OperationEnded) and entry.operation == "t2.0.1"]
+    assert known[-1] == "uncertain"
+
+    ended = story.completing()
+    ended.do(Finish(at=9_000))
+    stored = ended.checkpoint
+    with pytest.raises(SubmissionRejected):
+        ended.do(Interrupt(at=9_001))
+    assert ended.do(ended.claim()) == []
+    assert ended.checkpoint == stored
+
+
 def test_an_answer_to_a_request_that_fell_with_its_turn_is_stale() -> None:
     s = story.waiting()
     answer = s.answer("t2.0.1", "approve")

@@ -330,12 +330,12 @@ def test_a_planned_call_runs_after_a_restart() -> None:
     assert lines(given.starts()) == ["operation_started t2.0.1#1"]
 
 
-@pytest.mark.spec("S0-081")
+@pytest.mark.spec("S0-081", "S0-175")
 def test_an_open_request_keeps_its_ids_over_a_restart() -> None:
     given = story.waiting()
     before = given.operation("t2.0.1")
-    given.do(given.claim())
 
+    assert lines(given.do(given.claim())) == ["recovered t2 fence 2"], "the entry that asked it stands"
     assert given.operation("t2.0.1") == before
 
 
@@ -558,10 +558,11 @@ def test_only_what_an_older_fence_started_is_lost() -> None:
     assert [item.status for item in due(given.checkpoint)] == ["started"]
 
 
-@pytest.mark.spec("S0-284")
+@pytest.mark.spec("S0-284", "S0-285")
 def test_an_answer_that_was_stored_ends_the_turn_without_another_model_call() -> None:
     given = story.model()
     given.model_ends(Text(content="hi"))
     given.do(given.claim())
 
     assert given.told(Finish(at=given.now())) == ["turn_completed t2"]
+    assert given.told(given.claim()) == []
