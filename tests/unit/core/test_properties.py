@@ -524,6 +524,8 @@ def test_every_call_has_exactly_one_response_in_call_order(numbers: list[int]) -
 @example([7670, 43813, 26, 6086])
 # An answer that asks the user, and still waits.
 @example([122166134, 14, 1189382, 62])
+# Something that is begun while an answer is looked at, which becomes a message then.
+@example([396885818, 14, 2726, 73, 590])
 @bounded
 @given(choices)
 def test_a_turn_has_exactly_one_end_and_leaves_nothing_open(numbers: list[int]) -> None:

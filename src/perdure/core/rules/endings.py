@@ -130,6 +130,7 @@ def tell_answer(draft: Draft, at: int) -> None:
     """The answer that waits, if one does, becomes a message."""
     candidate = draft.turn.candidate
     if candidate is not None:
+        close_steps(draft, at)
         draft.write(MessageAdded(role="assistant", digest=candidate.response, receipt=candidate.receipt), at)
 
 
