@@ -175,17 +175,26 @@ async def test_every_reader_sees_everything_from_the_beginning_whenever_it_comes
 @pytest.mark.spec("S2-082")
 async def test_a_burst_of_deltas_larger_than_every_queue_comes_whole_and_in_order(place: Place) -> None:
     many = 2 * BUFFER + 100
+    reading = asyncio.Event()
 
     async def flow(request: ModelRequest) -> AsyncIterator[str | Reply]:
         for number in range(many):
             yield f"{number} "
+            if number == 0:
+                await reading.wait()
             if number % 100 == 0:
                 await asyncio.sleep(0)  # as often as a connection gives way
         yield Reply()
 
+    seen: list[Any] = []
     async with place.process() as process, process.session("s", Agent("flow", model=FunctionModel(flow))) as handle:
         await handle.send("go")
-        seen = await until(handle)
+        async for event in handle.events():
+            seen.append(event)
+            if isinstance(event, TextDelta):
+                reading.set()
+            elif isinstance(event, TurnEnded):
+                break
     deltas = [event for event in seen if isinstance(event, TextDelta)]
     assert [event.index for event in deltas] == list(range(many))
     assert "".join(event.text for event in deltas) == "".join(f"{number} " for number in range(many))
