@@ -32,7 +32,7 @@ def tiktoken(monkeypatch: pytest.MonkeyPatch, *, loads: bool = True) -> list[str
 
 def test_without_the_package_it_says_which_extra_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tiktoken", None)
-    with pytest.raises(MissingExtra, match=r"perdure\[tokens\]"):
+    with pytest.raises(MissingExtra, match=r"'\.\[tokens\]'"):
         openai_tokens()
 
 
