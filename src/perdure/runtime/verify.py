@@ -73,6 +73,9 @@ async def verify(
                     problems = [Problem(session_id=found.session_id, where="sessions", seq=0, what="the row can't be found by its id")]
             for problem in problems:
                 yield problem
+    async for problem in _strays(store):
+        pools.miss()
+        yield problem
     try:
         wrong = await pools.problems(store)
     except UNREADABLE as error:
@@ -125,6 +128,19 @@ async def _heads(store: Store) -> AsyncIterator[SessionRow | Problem]:
         for row in page:
             yield row
         after, limit, missed = max(after + 1, page[-1].no), PAGE, 0
+
+
+async def _strays(store: Store) -> AsyncIterator[Problem]:
+    """Sessions of which everything is there but the row that says so."""
+    if not isinstance(store, Auditable):
+        return
+    try:
+        numbers = await store.strays(limit=PAGE)
+    except UNREADABLE as error:
+        yield Problem(session_id="(no session)", where="sessions", seq=0, what=f"rows without a session can't be looked for: {error}")
+        return
+    for no in numbers:
+        yield Problem(session_id=f"(number {no})", where="sessions", seq=0, what="its row is missing, and the rest of it is there")
 
 
 async def _verify_session(

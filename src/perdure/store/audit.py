@@ -16,5 +16,8 @@ class Auditable(Protocol):
     async def heads(self, *, after: int, limit: int) -> list[SessionRow]:
         """Sessions by number, deleted ones included."""
 
+    async def strays(self, *, limit: int) -> list[int]:
+        """Numbers that entries, submissions or effects are of, and that no session has any more."""
+
     async def cursors(self, no: int) -> list[tuple[str, int]]:
         """All consumers, and how far each has read."""

@@ -52,7 +52,7 @@ class PassingStore:
         self.inner = inner
         if isinstance(inner, Auditable):
             # Only then, so that whoever asks whether it can be audited gets the inner store's answer.
-            self.heads, self.cursors = inner.heads, inner.cursors
+            self.heads, self.strays, self.cursors = inner.heads, inner.strays, inner.cursors
         if isinstance(inner, KeepsFigures):
             self.figures = inner.figures
         if isinstance(inner, KeepsPools):

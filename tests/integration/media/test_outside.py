@@ -47,6 +47,10 @@ class Audited(FaultStore):
         assert isinstance(self.inner, Auditable)
         return await self.inner.heads(**page)
 
+    async def strays(self, **page: Any) -> Any:
+        assert isinstance(self.inner, Auditable)
+        return await self.inner.strays(**page)
+
     async def cursors(self, no: int) -> Any:
         assert isinstance(self.inner, Auditable)
         return await self.inner.cursors(no)

@@ -569,6 +569,16 @@ async def test_a_row_of_the_list_that_can_not_be_read_hides_no_other(postgres: S
         assert "can't be read" in found["one"]
 
 
+async def test_what_is_left_of_a_session_without_its_row_is_a_problem(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store:
+        no, _ = await create(store, "one"), await create(store, "two")
+        assert await store.strays(limit=9) == []
+        postgres.execute(f"DELETE FROM \"{schema}\".sessions WHERE session_id = 'one'")
+        assert await store.strays(limit=9) == [no]
+        assert f"(number {no})" in [problem.session_id async for problem in verify(store)]
+
+
 async def test_content_stands_in_no_statement_that_the_server_sees(postgres: Server) -> None:
     schema = postgres.schema()
     async with opened(postgres, schema, application_name=schema) as store:

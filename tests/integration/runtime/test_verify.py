@@ -356,6 +356,21 @@ async def test_one_row_that_cannot_be_read_hides_no_other(store: SQLiteStore, tm
     assert found[0] == 5
 
 
+async def test_any_row_that_is_gone_is_noticed(store: SQLiteStore, tmp_path: Path, inline: None) -> None:
+    raw = sqlite3.connect(tmp_path / "agents.db", isolation_level=None)
+    tried: dict[str, int] = {}
+    for table in ("sessions", "journal", "inbox", "effects", "blobs"):
+        for row in raw.execute(f"SELECT * FROM {table}").fetchall():
+            key = [item[1] for item in raw.execute(f"PRAGMA table_info({table})")].index(KEYS[table])
+            raw.execute(f"DELETE FROM {table} WHERE {KEYS[table]} = ?", (row[key],))
+            found = await problems_in(store)
+            assert found, f"{table} {row!s:.80}"
+            raw.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+            tried[table] = tried.get(table, 0) + 1
+    assert len(tried) == 5
+    raw.close()
+
+
 # What follows from nothing else that is stored, so that only a change by more than a minute is noticed.
 ROUGH = {("inbox", "at"), ("sessions", "wake_at")}
 

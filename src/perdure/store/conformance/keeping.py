@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from ..audit import Auditable
 from ..base import (
     Committed,
     Conflict,
@@ -110,6 +111,7 @@ class Keeping:
             assert (tombstone.session_id, tombstone.holder, tombstone.title, tombstone.labels) == ("s", None, "", {})
             assert tombstone.checkpoint == b""
             assert await everything(store, "other") == untouched
+            assert not isinstance(store, Auditable) or await store.strays(limit=9) == []
             assert isinstance(await store.commit(step(other)), Committed)
 
     async def test_a_session_is_deleted_only_while_its_tree_is_as_it_was_looked_at(self, place: Place) -> None:

@@ -263,6 +263,14 @@ SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder,
     labels::text, created, updated, checkpoint
 FROM perdure.sessions WHERE no > $1::bigint ORDER BY no LIMIT $2::bigint;
 
+-- name: strays
+-- Numbers that rows are of, and that no session has.
+SELECT no FROM (
+    SELECT no FROM perdure.journal UNION SELECT no FROM perdure.inbox UNION SELECT no FROM perdure.effects
+) AS named
+WHERE NOT EXISTS (SELECT FROM perdure.sessions AS s WHERE s.no = named.no)
+ORDER BY no LIMIT $1::bigint;
+
 -- name: runners
 -- All runners, and whether their leases run.
 SELECT id, host, pid, started, expires, agents, refused, expires > coalesce($1::bigint, perdure.now()) FROM perdure.runners ORDER BY id;

@@ -39,6 +39,7 @@ __all__ = [
     "runners",
     "seek",
     "sessions",
+    "strays",
     "submission",
     "submissions",
     "tree",
@@ -79,6 +80,10 @@ def tree(line: Line, root: str) -> list[SessionRow]:
 
 def heads(line: Line, after: int, limit: int) -> list[SessionRow]:
     return [shapes.session(row) for row in line.run("heads", after, limit)]
+
+
+def strays(line: Line, limit: int) -> list[int]:
+    return [no for (no,) in line.run("strays", limit)]
 
 
 def runners(line: Line, database: Database) -> list[Runner]:

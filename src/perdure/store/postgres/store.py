@@ -244,6 +244,9 @@ class PostgresStore:
     async def heads(self, *, after: int, limit: int) -> list[SessionRow]:
         return await self._read(lambda line: reads.heads(line, after, limit))
 
+    async def strays(self, *, limit: int) -> list[int]:
+        return await self._read(lambda line: reads.strays(line, limit))
+
     async def submissions(self, no: int, *, after: str, limit: int) -> list[InboxRow]:
         return await self._read(lambda line: reads.submissions(line, no, after, limit))
 

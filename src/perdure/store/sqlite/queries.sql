@@ -334,6 +334,13 @@ SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder,
     labels, created, updated, checkpoint
 FROM sessions WHERE no > :after ORDER BY no LIMIT :limit;
 
+-- name: strays
+-- Numbers that rows are of, and that no session has.
+SELECT no FROM journal WHERE no NOT IN (SELECT no FROM sessions)
+UNION SELECT no FROM inbox WHERE no NOT IN (SELECT no FROM sessions)
+UNION SELECT no FROM effects WHERE no NOT IN (SELECT no FROM sessions)
+ORDER BY no LIMIT :limit;
+
 -- name: sessions_updated
 -- The numbers of a page of the list, newest change first. What leaves most rows out comes first, and functions in Python see what is left.
 SELECT no FROM sessions

@@ -279,6 +279,9 @@ class Reader:
     def heads(self, after: int, limit: int) -> list[SessionRow]:
         return [rows.session(row) for row in self._rows("heads", {"after": after, "limit": limit})]
 
+    def strays(self, limit: int) -> list[int]:
+        return [no for (no,) in self._rows("strays", {"limit": limit})]
+
     def submissions(self, no: int, after: str, limit: int) -> list[InboxRow]:
         return [rows.inbox(row) for row in self._rows("inbox_page", {"no": no, "after": after, "limit": limit})]
 

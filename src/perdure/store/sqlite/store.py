@@ -283,6 +283,9 @@ class SQLiteStore:
     async def heads(self, *, after: int, limit: int) -> list[SessionRow]:
         return await self._read(Reader.heads, after, limit)
 
+    async def strays(self, *, limit: int) -> list[int]:
+        return await self._read(Reader.strays, limit)
+
     async def submissions(self, no: int, *, after: str, limit: int) -> list[InboxRow]:
         return await self._read(Reader.submissions, no, after, limit)
 
