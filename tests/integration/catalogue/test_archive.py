@@ -32,7 +32,7 @@ from perdure.store.base import Claim, Committed
 from perdure.testing import find_problems
 from perdure.testing.faults import Fault
 
-from ..interactive.acting import UNKNOWN_LIVE, Place, Process, counting, eventually, transcript
+from ..interactive.acting import UNKNOWN_LIVE, Past, Place, Process, counting, eventually, lived, transcript
 
 PLAIN = Agent("a", model=FunctionModel(lambda request: "ok"))
 
@@ -135,6 +135,51 @@ async def test_a_running_session_is_taken_from_its_holder_and_its_call_in_flight
 
 async def _settled(process: Process) -> bool:
     return not await process.sessions.uncertain("s")
+
+
+async def dies_at_work(place: Place) -> None:
+    """A process works on the session, charges somebody, and is gone."""
+
+    def until_then(past: Past) -> None:
+        past.accept("m1")
+        past.ask_model()
+        past.answered(ToolCall("charge", {"cents": 5}, id="call_0_0"))
+        past.plan()
+
+    await lived(place, Charging().agent, until_then, ("m1", "charge", "turn"))
+
+
+@pytest.mark.spec("E-036", "E-037", "E-035")
+async def test_a_session_whose_holder_died_in_mid_turn_is_archived_without_being_taken_up(place: Place) -> None:
+    await dies_at_work(place)
+    async with place.process() as process:
+        runners = await process.store.runners()
+        assert (await process.row()).status == "running"
+        # when a process that never worked on it puts it away
+        await process.sessions.archive("s", submission="x1")
+        # then that is all that it does, and what was in flight is known to be unknown
+        row = await process.row()
+        assert (row.status, row.holder, row.wake_at) == ("archived", None, None)
+        assert (process.work.drivers, await process.store.runners()) == ({}, runners)
+        assert [item.operation for item in await process.sessions.uncertain("s")] == ["t2.0.1"]
+        assert (await transcript(process))[-1] == ("tool", ("call_0_0", UNKNOWN_LIVE, True))
+        await clean(process)
+
+
+@pytest.mark.spec("E-038", "E-039", "E-014")
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "after a restart"])
+async def test_a_session_whose_holder_died_is_archived_once(place: Place, later: bool) -> None:
+    await dies_at_work(place)
+    async with place.process() as process:
+        await process.sessions.archive("s")
+        async with place.process() as other:
+            again = other if later else process
+            before = await again.everything()
+            with pytest.raises(SessionArchived):
+                await again.sessions.archive("s")
+            assert await again.everything() == before
+            assert (await again.sessions.info("s")).status == "archived"
+            assert again.work.drivers == {}
 
 
 @pytest.mark.spec("C-T3-028", "D-052", "B-A-097")

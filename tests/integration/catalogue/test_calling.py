@@ -82,7 +82,7 @@ async def kinds(process: Process, *, after: int = 0) -> list[str]:
     return [entry.kind for entry in await process.sessions.entries("s", after=after)]
 
 
-@pytest.mark.spec("B-B-103")
+@pytest.mark.spec("B-B-103", "E-057")
 async def test_a_tool_is_called_outside_of_the_conversation_and_the_model_is_told_once(place: Place) -> None:
     till = Till()
     async with place.process() as process:
@@ -103,6 +103,7 @@ async def test_a_tool_is_called_outside_of_the_conversation_and_the_model_is_tol
         assert len(till.asked) == 1
         assert (after.number, after.revision, after.usage) == (before.number, before.revision, before.usage)
         assert (after.tools, (await process.sessions.info("s")).tools) == (before.tools, ToolPolicy())
+        assert (after.tools, after.grants, after.extensions) == (before.tools, before.grants, before.extensions)
     # after a restart too the next model call is told, and so is the one after that, once
     async with place.process() as process:
         for number in (2, 3):

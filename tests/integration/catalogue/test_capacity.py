@@ -193,7 +193,7 @@ async def test_the_slot_of_work_that_goes_on_without_its_session_is_free_when_th
         assert (await runtime.run(PLAIN, "hello", session="two", submission="m1")).ok
 
 
-@pytest.mark.spec("D-063", "B-B-181")
+@pytest.mark.spec("D-063", "B-B-181", "E-049")
 async def test_a_note_for_a_session_that_is_not_there_allocates_nothing(place: Place) -> None:
     async with narrow(place) as runtime:
         for index in range(20):

@@ -227,11 +227,15 @@ async def _last(handle: object) -> None:
         pass
 
 
+@pytest.mark.spec("D-003")
 async def test_an_archived_session_can_be_deleted(place: Place) -> None:
     async with place.process() as process:
         await process.run(PLAIN, "hello", session="s", submission="m1")
         await process.sessions.archive("s")
+        assert (await process.sessions.info("s")).status == "archived"
         await process.sessions.delete("s")
+        with pytest.raises(SessionNotFound, match="was deleted"):
+            await process.sessions.info("s")
         assert await process.sessions.list(archived=True) == []
 
 

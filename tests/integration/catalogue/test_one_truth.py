@@ -23,13 +23,16 @@ from perdure import (
     PerdureError,
     Reply,
     RevisionConflict,
+    Rewritten,
     Session,
     SessionArchived,
     SessionBusy,
     SessionHalted,
+    SessionNotFound,
     StoreBroken,
     Text,
     ToolCall,
+    ToolPolicy,
     TurnEnded,
     TurnUnfinished,
     UnknownRoute,
@@ -41,6 +44,7 @@ from perdure.core.journal import open_entry
 from perdure.core.messages import digest_of, part_digest
 from perdure.core.transcript import EMPTY, chained
 from perdure.runtime.messages import read_entries
+from perdure.runtime.verify import verify
 from perdure.store.base import Claim, Stale
 from perdure.testing.faults import Call, Fault
 
@@ -320,6 +324,39 @@ async def test_a_note_is_nowhere_before_its_commit_and_nowhere_if_that_fails(pla
             assert await process.store.submission((await other.row()).no, "n1") is None
 
 
+@pytest.mark.spec("E-043", "E-044", "E-045")
+async def test_the_catalogue_says_of_a_session_what_its_journal_says_and_reads_no_entry_for_it(place: Place) -> None:
+    async def archive(process: Process) -> None:
+        await process.sessions.archive("s")
+
+    async with place.process() as process:
+        await process.sessions.send("s", "hello", submission="m1", agent="helper", labels={"team": "blue"}, metadata={"a": 1})
+        for change in (
+            lambda other: talk(other, "hello", session="t"),
+            lambda other: other.recover([echoing()]),
+            lambda other: other.sessions.describe("s", title="Second", labels={"team": "red"}),
+            lambda other: other.sessions.restrict("s", ToolPolicy(ask=("read_result",))),
+            lambda other: other.sessions.rewrite("s", (0, 1), ["rather this"]),
+            lambda other: other.sessions.describe("s", metadata={}),
+            archive,
+        ):
+            async with place.process() as other:
+                await change(other)
+            began = len(process.faulty.calls)
+            info = await process.sessions.info("s")
+            listed = {item.session_id: item for item in await process.sessions.list(archived=True)}
+            assert {call.kind for call in process.faulty.calls[began:]} == {"load", "sessions"}
+            whole = fold(await process.sessions.entries("s"))
+            assert listed["s"] == info
+            assert (info.version, info.title, info.labels, info.tools) == (whole.version, whole.title, whole.labels, whole.tools)
+            assert (info.metadata, info.route or "", info.status == "archived") == (
+                whole.metadata.values,
+                whole.route,
+                whole.archived,
+            )
+        assert info.status == "archived"
+
+
 @pytest.mark.spec("D-032", "B-A-160", "B-B-004")
 async def test_looking_at_a_session_takes_nothing_from_who_works_on_it(place: Place, tmp_path: Any) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
@@ -376,6 +413,27 @@ async def test_an_open_handle_sees_and_builds_on_what_another_process_committed(
         await sound(other)
 
 
+@pytest.mark.spec("D-048", "E-050")
+async def test_a_note_and_labels_that_come_behind_an_open_handles_back_are_its_own_and_it_goes_on(place: Place) -> None:
+    model, asked = counting("one", "two")
+    agent = Agent("a", model=model)
+    async with place.process() as process, place.process() as other:
+        async with process.session("s", agent) as handle:
+            await handle.send("hello", submission="m1")
+            await until(handle)
+            driver = process.work.drivers["s"]
+            # when another process changes nothing that was said
+            await other.sessions.note("s", "it rains")
+            await other.sessions.describe("s", labels={"team": "blue"}, metadata={"door": "open"})
+            # then the handle has let nothing go, and its next call is told
+            await handle.send("and now?", submission="m2")
+            await eventually(lambda: process.sessions.result("s", "m2"))
+            assert process.work.drivers["s"] is driver
+        assert [message.text for message in asked[-1].messages] == ["hello", "one", "[note] it rains", "and now?"]
+        info = await other.sessions.info("s")
+        assert (info.labels, info.metadata) == ({"team": "blue"}, {"door": "open"})
+
+
 @pytest.mark.spec("E-025", "E-026", "B-A-131")
 async def test_a_read_that_fails_is_an_error_and_the_next_one_is_the_truth(place: Place) -> None:
     async with place.process() as process:
@@ -393,7 +451,7 @@ async def test_a_read_that_fails_is_an_error_and_the_next_one_is_the_truth(place
         assert len(await process.sessions.history("s")) == 2
 
 
-@pytest.mark.spec("E-024")
+@pytest.mark.spec("E-024", "D-012")
 @pytest.mark.hazard("J-8")
 async def test_a_row_behind_the_head_is_no_message_and_is_not_built_on(tmp_path: Any) -> None:
     place = Place("sqlite", tmp_path / "agents.db")
@@ -414,10 +472,51 @@ async def test_a_row_behind_the_head_is_no_message_and_is_not_built_on(tmp_path:
         assert (await process.row()).version == row.version
 
 
+@pytest.mark.spec("E-015", "E-023", "E-046")
+async def test_entries_without_their_sessions_row_are_no_session_to_anybody_and_stay_for_who_mends_it(tmp_path: Any) -> None:
+    place = Place("sqlite", tmp_path / "agents.db")
+    async with place.process() as process:
+        await talk(process, "hello")
+        await talk(process, "hello", session="t")
+        entries = await process.store.entries((await process.row()).no)
+    place.execute("CREATE TABLE kept AS SELECT * FROM sessions WHERE session_id = 's'", "DELETE FROM sessions WHERE session_id = 's'")
+    async with place.process() as process:
+        # Every way to look says the same, and none makes a session of it.
+        for looking in (process.sessions.info("s"), process.sessions.history("s"), process.sessions.entries("s")):
+            with pytest.raises(SessionNotFound):
+                await looking
+        assert [info.session_id for info in await process.sessions.list(archived=True)] == ["t"]
+        assert await process.recover([echoing()]) == []
+        assert [str(problem) async for problem in verify(process.faulty.inner)] == [
+            "(number 1): sessions: its row is missing, and the rest of it is there"
+        ]
+    place.execute("INSERT INTO sessions SELECT * FROM kept", "DROP TABLE kept")
+    async with place.process() as process:
+        assert await process.store.entries((await process.row()).no) == entries
+        await sound(process)
+
+
+@pytest.mark.spec("E-027")
+async def test_labels_that_were_written_beside_the_journal_are_no_newer_truth(tmp_path: Any) -> None:
+    place = Place("sqlite", tmp_path / "agents.db")
+    async with place.process() as process:
+        await talk(process, "hello")
+        await process.sessions.describe("s", labels={"team": "blue"})
+    place.execute("""UPDATE sessions SET labels = '{"team":"red"}', updated = updated + 10""")
+    async with place.process() as process:
+        problems = [problem.what async for problem in verify(process.store)]
+        assert problems[0] == "labels is {'team': 'red'}, but should be {'team': 'blue'}"
+        assert any("updated" in problem for problem in problems[1:])
+        assert (await process.sessions.checkpoint("s")).labels == {"team": "blue"}
+        # What happens next builds on what was said, and so does the list.
+        await talk(process, "and now?")
+        assert [info.labels for info in await process.sessions.list()] == [{"team": "blue"}]
+
+
 # -------------------------------------------------------------------------------------------------- refused, and no trace
 
 
-@pytest.mark.spec("E-001", "E-005")
+@pytest.mark.spec("E-001", "E-005", "E-007")
 async def test_a_refused_turn_is_refused_before_any_write_and_shows_nowhere(place: Place) -> None:
     agent = echoing()
     async with place.process() as process:
@@ -452,6 +551,20 @@ async def test_resuming_where_nothing_is_pending_calls_nobody_and_writes_nothing
         assert len(asked) == 1
 
 
+@pytest.mark.spec("E-019", "E-020")
+async def test_a_submission_says_which_entries_took_it_up_and_settled_it_and_a_resume_says_nothing_more_of_it(place: Place) -> None:
+    async with place.process() as process:
+        await process.run(echoing(), "hello", session="s", submission="m1")
+        no = (await process.row()).no
+        taken = await process.store.submission(no, "m1")
+        assert taken is not None
+        kinds = {entry.seq: entry.kind for entry in await process.sessions.entries("s")}
+        assert (kinds[taken.consumed_seq or 0], kinds[taken.settled_seq or 0]) == ("turn_started", "turn_completed")
+    async with place.process() as process:
+        assert await process.recover([echoing()], session="s") == ["s"]
+        assert await process.store.submission(no, "m1") == taken
+
+
 @pytest.mark.spec("D-055", "B-A-122", "B-A-149")
 async def test_whoever_archives_a_compacted_session_archives_what_it_is(place: Place) -> None:
     def answer(request: ModelRequest) -> Reply:
@@ -477,13 +590,14 @@ async def test_whoever_archives_a_compacted_session_archives_what_it_is(place: P
         await sound(other)
 
 
-@pytest.mark.spec("C-T3-029")
-async def test_an_answer_that_a_person_appends_while_a_session_is_being_archived_is_refused(place: Place) -> None:
+@pytest.mark.spec("C-T3-029", "C-T3-027")
+@pytest.mark.parametrize("what", ["answer", "note"])
+async def test_what_a_person_appends_while_a_session_is_being_archived_is_refused(place: Place, what: str) -> None:
     held = Held("archived")
     async with place.process(gate=held) as archiving, place.process() as process:
         await talk(process, "hello")
         await process.sessions.rewrite("s", (2, 2), ["and?"])
-        usage = (await process.sessions.checkpoint("s")).usage
+        before = await process.sessions.checkpoint("s")
         putting = asyncio.create_task(archiving.sessions.archive("s"))
         await held.there.wait()
 
@@ -494,10 +608,14 @@ async def test_an_answer_that_a_person_appends_while_a_session_is_being_archived
                 await putting
 
         async with place.process(gate=gate) as late:
+            said = [Message(role="assistant", parts=(Text("from outside"),))]
+            appending = late.sessions.rewrite("s", (3, 3), said) if what == "answer" else late.sessions.note("s", "said", submission="n1")
             with pytest.raises(SessionArchived):
-                await late.sessions.rewrite("s", (3, 3), [Message(role="assistant", parts=(Text("from outside"),))])
+                await appending
         assert await lines(process) == ["user: hello", "assistant: answer 1", "user: and?"]
-        assert (await process.sessions.checkpoint("s")).usage == usage
+        after = await process.sessions.checkpoint("s")
+        assert (after.context, after.usage) == (before.context, before.usage)
+        assert await process.store.submission((await process.row()).no, "n1") is None
         await sound(process)
 
 
@@ -525,6 +643,22 @@ async def test_a_picture_in_a_replacement_is_stored_by_its_digest_and_the_revisi
         for message in await process.sessions.history("s"):
             revision = chained(revision, digest_of(message.role, map(part_digest, message.parts)))
         assert revision == edit.revision == (await process.sessions.checkpoint("s")).revision == await process.sessions.revision("s")
+        await sound(process)
+
+
+@pytest.mark.spec("D-010")
+async def test_a_conversation_with_a_picture_gives_way_to_a_summary_in_one_entry_that_holds_no_picture(place: Place) -> None:
+    data = big_png(5_000, 7)
+    address = f"data:image/png;base64,{base64.b64encode(data).decode()}"
+    async with place.process() as process:
+        await process.run(echoing(), (Text("what is this?"), Uri(uri=address)), session="s")
+        revision = await process.sessions.revision("s")
+        await process.sessions.rewrite("s", (0, 2), ["a summary"], expected=revision, reason="compaction")
+        [audit] = await process.sessions.entries("s", kinds=("rewritten",))
+        assert isinstance(audit, Rewritten)
+        assert (audit.expected, audit.revision) == (revision, await process.sessions.revision("s"))
+        held = b"".join(entry.body or b"" for entry in await process.store.entries((await process.row()).no))
+        assert base64.b64encode(data)[:60] not in held
         await sound(process)
 
 

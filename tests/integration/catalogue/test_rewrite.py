@@ -535,6 +535,35 @@ async def test_an_edit_whose_commit_fails_did_not_happen_and_can_be_made_again(p
         await sound(process)
 
 
+@pytest.mark.spec("D-017", "D-018", "D-021")
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("rival", [False, True])
+async def test_an_edit_that_a_store_fails_under_takes_nothing_from_anybody_who_was_faster(place: Place, when: Any, rival: bool) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        parent = await process.sessions.revision("s")
+        first = True
+
+        async def gate(call: Call, moment: str) -> None:
+            nonlocal first
+            if rival and first and (call.kind, moment) == ("commit", "before"):
+                first = False
+                await process.sessions.rewrite("s", (0, 1), ["the rival's"])
+
+        # given a store that fails for good as soon as the edit is made, and perhaps somebody who was faster
+        async with place.process(Fault(kind="write", times=1_000, when=when), gate=gate) as failing:
+            with pytest.raises(StoreBroken):
+                await failing.sessions.rewrite("s", (0, 4), ["mine"], submission="e1")
+        # then what was committed stands, to the byte, and of the edit there is all or nothing
+        made = when == "after" and not rival
+        stands = ["user: mine"] if made else ["user: the rival's", *FOUR[1:]] if rival else FOUR
+        assert await lines(process) == stands
+        assert [item.parent for item in await process.sessions.revisions("s")] == [parent] * (made or rival)
+        receipt = await process.store.submission((await process.row()).no, "e1")
+        assert (receipt is not None) == made
+        await sound(process)
+
+
 @pytest.mark.spec("C-T3-020", "C-T3-022", "E-064")
 async def test_a_rewrite_is_one_entry_that_tells_it_all_and_reading_adds_nothing(place: Place) -> None:
     async with place.process() as process:
@@ -633,6 +662,19 @@ async def test_the_head_follows_turns_after_edits_and_edits_chain_without_turns(
         wanted = [("user", "remember the phrase"), ("assistant", "v3"), ("user", "more"), ("assistant", "answer 2")]
         assert await sessions.revision("s") == revision_of(*wanted)
         assert len(await sessions.revisions("s")) == 2
+
+
+@pytest.mark.spec("D-014")
+async def test_a_transcript_may_grow_by_an_edit_and_the_next_turn_follows_what_it_became(place: Place) -> None:
+    async with place.process() as process:
+        await edit_fixture(process)
+        longer = [("user", "what was said"), ("assistant", "this"), ("user", "and that"), ("assistant", "v4"), ("user", "so")]
+        said = [answer(text) if role == "assistant" else text for role, text in longer]
+        await process.sessions.rewrite("s", (0, 4), said, expected=await process.sessions.revision("s"))
+        await talk(process, "now")
+        assert await lines(process) == [*(f"{role}: {text}" for role, text in longer), "user: now", "assistant: answer 3"]
+        assert await process.sessions.revision("s") == revision_of(*longer, ("user", "now"), ("assistant", "answer 3"))
+        await sound(process)
 
 
 async def test_what_differs_between_revisions_is_told_by_place(place: Place) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from perdure import (
     SessionExists,
     SessionNotFound,
     StoreBroken,
+    StoreCorrupt,
     ToolCall,
     ToolCallResponse,
     ToolPolicy,
@@ -70,7 +72,7 @@ class Two:
 NOT_HERE = "not executed: this session may not use 'pay'"
 
 
-@pytest.mark.spec("S0-309")
+@pytest.mark.spec("S0-309", "C-T3-039")
 async def test_a_session_loses_a_tool_in_one_commit_and_models_neither_see_nor_use_it(place: Place) -> None:
     two = Two()
     async with place.process() as process:
@@ -83,6 +85,8 @@ async def test_a_session_loses_a_tool_in_one_commit_and_models_neither_see_nor_u
         assert (await process.sessions.restrict("s", ToolPolicy(never=("pay",)), submission="r1", actor="ann")).duplicate
         [changed] = await process.sessions.entries("s", after=version)
         assert (changed.kind, changed.tools, changed.actor) == ("session_changed", ToolPolicy(never=("pay",)), "ann")  # type: ignore[attr-defined]
+        # Exactly that is kept, and nothing is made up beside it.
+        assert (changed.title, changed.labels, changed.metadata) == (None, None, None)  # type: ignore[attr-defined]
         assert (await process.sessions.info("s")).tools == ToolPolicy(never=("pay",))
     # then, in another process too, it is not offered, and a model that asks for it all the same is told why nothing ran
     async with place.process() as process:
@@ -206,6 +210,40 @@ async def test_a_policy_whose_commit_failed_is_stored_or_it_is_not_and_nothing_a
         assert (await process.sessions.restrict("s", ToolPolicy(never=("pay",)), submission="r1")).duplicate == (when == "after")
         assert (await process.sessions.info("s")).tools == ToolPolicy(never=("pay",))
         await sound(process)
+
+
+@pytest.mark.spec("C-T3-041")
+async def test_what_an_application_keeps_for_itself_is_no_policy_even_where_setting_one_fails(place: Place) -> None:
+    two = Two()
+    async with place.process() as process:
+        await process.run(two.agent, "hello", session="s", submission="m1", metadata={"tools": {"never": ["look"]}})
+    async with place.process(Fault(kind="commit")) as process:
+        with pytest.raises(StoreBroken):
+            await process.sessions.restrict("s", ToolPolicy(never=("pay",)))
+        assert (await process.sessions.info("s")).tools == ToolPolicy()
+        two.done.clear()
+        await process.run(two.agent, "again", session="s", submission="m2")
+        assert two.done == ["pay", "look"]
+
+
+@pytest.mark.spec("C-T3-042")
+async def test_a_stored_policy_that_is_none_is_told_before_anything_is_written_and_never_replaced(tmp_path: Path) -> None:
+    place, two = Place("sqlite", tmp_path / "agents.db"), Two()
+    async with place.process() as process:
+        await process.run(two.agent, "hello", session="s", submission="m1")
+        await process.sessions.restrict("s", ToolPolicy(never=("pay",)))
+    place.execute("""UPDATE sessions SET checkpoint = CAST(replace(CAST(checkpoint AS TEXT), '{"never":["pay"]}', '"pay"') AS BLOB)""")
+    # given a store that would fail, too, if it was written to
+    async with place.process(Fault(kind="write", times=1_000)) as process:
+        before = await process.everything()
+        assert b'"tools":"pay"' in before[0].checkpoint
+        for using in (process.sessions.restrict("s", ToolPolicy()), process.sessions.fork("s"), process.run(two.agent, "x", session="s")):
+            with pytest.raises(StoreCorrupt, match="tools"):
+                await using
+        assert await process.everything() == before
+        info = await process.sessions.info("s")
+        assert (info.tools, "tools" in info.problem) == (None, True)
+    assert two.done == ["pay", "look"]
 
 
 async def test_what_is_no_policy_is_refused_and_nothing_is_stored(place: Place) -> None:

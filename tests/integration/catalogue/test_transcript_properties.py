@@ -363,6 +363,7 @@ steps = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 2**16), st.integer
 calm = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
+@pytest.mark.spec("D-009")
 @given(steps)
 @settings(max_examples=40, deadline=None, suppress_health_check=calm)
 def test_transcripts_in_memory_are_what_lists_say(drawn: list[Step]) -> None:

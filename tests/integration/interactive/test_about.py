@@ -74,7 +74,7 @@ async def test_metadata_stays_when_whoever_resumes_gives_none(place: Place, note
     assert read == [notes] * 4
 
 
-@pytest.mark.spec("S2-139")
+@pytest.mark.spec("S2-139", "D-006")
 @pytest.mark.parametrize(("old", "new"), [(NOTES, {"b": 2}), (LONG, NOTES), (NOTES, LONG), (NOTES, {}), ({}, NOTES)])
 async def test_metadata_that_is_given_replaces_the_whole_map_and_is_durable(place: Place, old: dict[str, Any], new: dict[str, Any]) -> None:
     read: list[Any] = []
@@ -115,7 +115,7 @@ async def test_a_session_that_somebody_else_created_first_gets_the_metadata_that
         assert (await process.sessions.info("s")).metadata == {"a": 1}
 
 
-@pytest.mark.spec("B-B-084")
+@pytest.mark.spec("B-B-084", "E-013")
 async def test_title_labels_and_metadata_change_one_by_one_with_whoever_did_it(place: Place) -> None:
     async with place.process() as process:
         await process.sessions.send("s", "hello", labels={"team": "blue"}, title="First", metadata=NOTES, actor="ann")

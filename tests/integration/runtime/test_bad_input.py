@@ -32,6 +32,7 @@ from perdure import (
 )
 from perdure.core.entries import OperationEnded, OperationStarted
 from perdure.core.evolve import fold
+from perdure.runtime import tokens
 from perdure.store.base import SessionQuery
 from perdure.testing.clock import VirtualClock
 
@@ -568,10 +569,22 @@ async def test_edited_arguments_that_do_not_fit_are_an_error_for_the_model_and_n
     assert "dollars" in response.response
 
 
-async def test_a_forged_callback_token_is_refused(runtime: Runtime) -> None:
-    for token in ("", "x", "a.b", "WyJzIiwidDEiLDFd.0000"):
-        with pytest.raises(perdure.UsageError, match="token"):
-            await runtime.sessions.report(token, "paid")
+@pytest.mark.spec("E-002")
+async def test_a_callback_token_that_is_forged_or_another_stores_is_refused_and_nothing_is_stored(runtime: Runtime) -> None:
+    await runtime.sessions.send("s", "hello", agent="a")
+    before = await runtime.store.load("s")
+    async with perdure.open("memory://") as elsewhere:
+        foreign = tokens.issue(elsewhere.store.secret, "s", "t2.0.1", 1)
+        for token in ("", "x", "a.b", "WyJzIiwidDEiLDFd.0000", foreign):
+            with pytest.raises(perdure.UsageError, match="token"):
+                await runtime.sessions.report(token, "paid")
+        await elsewhere.sessions.send("s", "hello", agent="a")
+        # To its own store it is good.
+        assert not (await elsewhere.sessions.report(foreign, "paid")).duplicate
+    head = await runtime.store.load("s")
+    assert before is not None
+    assert head is not None
+    assert head.row == before.row
 
 
 async def test_a_full_queue_is_refused_and_nothing_is_lost(runtime: Runtime) -> None:

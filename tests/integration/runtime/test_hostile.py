@@ -353,13 +353,18 @@ async def one(work: Work, woken: asyncio.Event, item: Operation, monkeypatch: py
     assert not work.running
 
 
-@pytest.mark.spec("B-A-038", "B-B-039")
-async def test_an_error_of_the_store_is_no_outcome_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.spec("B-A-038", "B-B-039", "C-T3-001")
+async def test_an_error_of_the_store_is_no_outcome_of_a_call_and_is_known_by_its_type_and_not_its_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     error = StoreBroken("gone")
     work, woken = working(error)
     await one(work, woken, operation(), monkeypatch)
     assert work.error is error
     assert work.reports == []
+    work, woken = working(RuntimeError(str(error)))
+    await one(work, woken, operation(), monkeypatch)
+    assert (work.error, len(work.reports)) == (None, 1)
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), Unspeakable(), GeneratorExit(), asyncio.CancelledError(), SystemExit(1)])

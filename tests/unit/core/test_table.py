@@ -1326,6 +1326,7 @@ def test_every_cell_of_the_table_has_a_case() -> None:
     assert {(case.command, case.situation) for case in CASES} == cells
 
 
+@pytest.mark.spec("D-053")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.command.__name__}-{case.situation}-{case.name}")
 def test_a_cell_writes_exactly_this(case: Case) -> None:
     given = case.given()
