@@ -15,6 +15,7 @@ from ..core.journal import open_entry
 from ..store.base import Loaded, News, SessionQuery
 from .halting import check_not_halted
 from .messages import read_entries
+from .names import check_limit
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -95,7 +96,8 @@ class Consumer:
         return head
 
     async def news(self, *, limit: int = 100) -> list[str]:
-        """Sessions with entries that were not acknowledged, the one made first first."""
+        """Sessions with entries that were not acknowledged, the one made first first. Raises `UsageError` for a limit that is none."""
+        check_limit(limit)
         return [item.session_id for item in await self._runtime.store.news(self.name, limit=limit)]
 
     async def position(self, session_id: str) -> int:
@@ -106,8 +108,9 @@ class Consumer:
         """A session's next entries; reading acknowledges nothing.
 
         Raises `SessionNotFound`, `StoreCorrupt` for damaged ones, and `SessionHalted`: what a halted session has next is known once it was
-        repaired.
+        repaired. Also `UsageError` for a limit that is none.
         """
+        check_limit(limit)
         row = (await self._head(session_id)).row
         check_not_halted(row)
         no = row.no

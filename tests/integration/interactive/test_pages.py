@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from typing import Any
 
@@ -73,13 +74,17 @@ async def test_a_page_is_newest_first_and_says_how_to_go_on_only_where_there_is_
 async def test_a_page_of_nothing_is_refused(place: Place, limit: Any) -> None:
     async with place.process() as process:
         await process.run(looker(), "go", session="s")
-        for read in (
-            process.sessions.list(limit=limit),
-            process.sessions.history("s", limit=limit),
-            process.sessions.entries("s", limit=limit),
-        ):
-            with pytest.raises(perdure.UsageError):
-                await read
+        everywhere = [
+            verb
+            for paged in (process.sessions, process.sessions.consumer("mirror"), process.pools)
+            for _, verb in inspect.getmembers(paged, inspect.iscoroutinefunction)
+            if "limit" in inspect.signature(verb).parameters
+        ]
+        assert len(everywhere) >= 10
+        for read in everywhere:
+            named = ["s"] if "session_id" in inspect.signature(read).parameters else []
+            with pytest.raises(perdure.UsageError, match="is no size of a page"):
+                await read(*named, limit=limit)
 
 
 @pytest.mark.spec("S2-073")
