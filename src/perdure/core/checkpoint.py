@@ -412,6 +412,8 @@ def check_rules(data: bytes) -> None:
         rules = _rules_decoder.decode(data).rules
     except msgspec.MsgspecError as error:
         raise _unreadable(error) from error
+    if rules < 1:
+        raise StoreCorrupt(f"the checkpoint follows rules {rules}, which never were", hint="run `perdure verify`")
     if rules > RULES:
         raise NewerRules(
             f"the session follows rules {rules}; this process knows {RULES}", hint="upgrade perdure here, or go on where it is newer"

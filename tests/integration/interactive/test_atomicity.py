@@ -17,6 +17,7 @@ from perdure.core.evolve import fold
 from perdure.core.journal import open_entry
 from perdure.core.phase import phase
 from perdure.store.base import Claim, Committed, Stale
+from perdure.store.sqlite.database import FORMAT
 from perdure.testing import find_problems
 from perdure.testing.faults import Call, Fault
 
@@ -311,12 +312,16 @@ async def test_a_session_of_newer_rules_and_a_file_of_another_format_are_refused
         with pytest.raises(perdure.NewerRules):
             await process.run(agent, "more", session="s")
         assert await process.everything() == before
-    disk.execute("PRAGMA user_version = 999", "PRAGMA wal_checkpoint(TRUNCATE)")
-    bytes_before = disk.path.read_bytes()
-    with pytest.raises(perdure.FormatUnknown):
-        async with disk.process():
-            pass
-    assert disk.path.read_bytes() == bytes_before
+    for never in (0, -1):
+        with pytest.raises(perdure.StoreCorrupt):
+            checkpoints.decode(before[0].checkpoint.replace(newer.encode(), f'"rules":{never}'.encode()))
+    for other in (FORMAT + 1, 999, 0, -1):
+        disk.execute(f"PRAGMA user_version = {other}", "PRAGMA wal_checkpoint(TRUNCATE)")
+        bytes_before = disk.path.read_bytes()
+        with pytest.raises(perdure.FormatUnknown):
+            async with disk.process():
+                pass
+        assert disk.path.read_bytes() == bytes_before
     assert not asked
 
 
