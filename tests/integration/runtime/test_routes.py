@@ -143,11 +143,13 @@ async def test_the_first_accepted_output_of_another_group_owns_the_context_and_r
 
 @pytest.mark.spec("S2-158", "S2-162")
 async def test_the_strip_costs_no_extra_call_and_the_journal_keeps_what_was_private(runtime: Runtime) -> None:
-    _, _, other, agent = trio()
+    first, sibling, other, agent = trio()
     await runtime.run(agent, "one", session="s")
     await runtime.sessions.select_route("s", "b")
     await runtime.run(agent, "two", session="s")
-    assert len(other.asked) == 2
+    # One request for each of the two steps, and nobody else was asked for anything before them.
+    assert [(request.step, request.purpose) for request in other.asked] == [(0, "answer"), (1, "answer")]
+    assert (len(first.asked), len(sibling.asked)) == (2, 0)
     thoughts = [
         part.data["thought"]
         for entry in await runtime.sessions.entries("s", kinds=["operation_ended"])
