@@ -66,8 +66,8 @@ __all__ = [
     "Performed",
     "Performer",
     "asked_to_stop",
-    "cut_off",
     "keep_parts",
+    "no_result",
     "stored_media",
 ]
 
@@ -136,7 +136,7 @@ def stored_media(media: Iterable[Media]) -> tuple[StoredBlob, ...]:
     return tuple(StoredBlob(digest=digest, media_type=content_type(data), data=data) for digest, data in distinct.items())
 
 
-def cut_off(ended: asyncio.Future[Any], seconds: float | None) -> Failure:
+def no_result(ended: asyncio.Future[Any], seconds: float | None) -> Failure:
     """Why a function that was waited for, for as long, comes to nothing: its time is over, unless it ended, and cancelled itself."""
     if ended.done():
         return Failure(code="cancelled_itself", message="it cancelled itself")
@@ -409,7 +409,7 @@ class Performer:
         ended = running.ended
         try:
             await first_of(self._clock, *([ended] if aside is None else [ended, aside]), seconds=seconds)
-            stopped = ASLEEP if aside is not None and aside.done() else cut_off(ended, seconds)
+            stopped = ASLEEP if aside is not None and aside.done() else no_result(ended, seconds)
         except asyncio.CancelledError:
             stopped = ASLEEP if aside is not None and aside.done() else Failure(code="interrupted", message="interrupted")
         if not ended.done():

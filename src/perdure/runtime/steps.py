@@ -29,7 +29,7 @@ from .batch import Batch
 from .clock import Clock, first_of
 from .context import Fetch, resolve_parts
 from .ledger import Ledger
-from .perform import Late, Outcome, cut_off, keep_parts
+from .perform import Late, Outcome, keep_parts, no_result
 from .transactions import Transaction
 
 __all__ = ["LETTING_GO_SECONDS", "Deed", "Steps"]
@@ -220,7 +220,7 @@ class Steps:
                 await asyncio.wait([ended], timeout=LETTING_GO_SECONDS if makes_coroutine(function) else 0)
             self._tell(item, ended, Failure(code="interrupted", message="interrupted"))
             raise
-        why = cut_off(ended, timeout)
+        why = no_result(ended, timeout)
         if not ended.done():
             running.cancel()
             await asyncio.wait([ended], timeout=LETTING_GO_SECONDS if makes_coroutine(function) else 0)
