@@ -7,8 +7,10 @@ import os
 import resource
 import secrets
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
@@ -34,8 +36,10 @@ from perdure.store.base import Committed, InboxMoved, Refusal, Sent, SessionQuer
 from perdure.store.conformance.kit import LEASE, catalogue, content, create, creation, fact, facts, row_of, runner, step, submission
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres.address import parse
+from perdure.store.postgres.line import Demoted, Line
 from perdure.store.postgres.notices import Notices
 from perdure.store.postgres.sql import channel_of, sql_for
+from perdure.store.postgres.writer import BATCH_LIMIT
 from perdure.workers.procrastinate import ProcrastinateEngine
 from tests.postgres import Server
 
@@ -168,6 +172,59 @@ async def test_a_statement_that_hangs_is_cancelled_and_tried_again_before_anybod
             while not waited_for() or store._writer._line is connections:
                 await asyncio.sleep(0.001)
         assert await committing == Committed(2, 0, 1)
+
+
+async def test_however_many_writes_wait_for_a_locked_session_those_of_others_go_on(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema) as store, asyncio.timeout(20):
+        one, two = await create(store, "one"), await create(store, "two")
+        with psycopg.connect(postgres.url) as holder:
+            holder.execute(f'SELECT FROM "{schema}".sessions WHERE no = {one} FOR UPDATE'.encode())
+            waiting = [asyncio.create_task(store.send(submission("one", f"n{index}"))) for index in range(BATCH_LIMIT + 10)]
+            while len(store._writer._again) + len(store._writer._sent) < BATCH_LIMIT:
+                await asyncio.sleep(0.001)
+            for version in range(1, 6):
+                assert await store.commit(step(two, version)) == Committed(version + 1, 0, 1)
+            assert not any(task.done() for task in waiting)
+        assert sorted([(await task).row.arrival for task in waiting]) == list(range(2, BATCH_LIMIT + 12))  # type: ignore[union-attr]
+
+
+async def test_a_connection_that_is_lost_is_replaced_even_if_all_threads_of_the_loop_wait_for_the_write(postgres: Server) -> None:
+    async with opened(postgres, postgres.schema()) as store, asyncio.timeout(20):
+        no = await create(store)
+        written = threading.Event()
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        waiting = asyncio.create_task(asyncio.to_thread(written.wait, 20))
+        try:
+            assert store._writer._line is not None
+            postgres.execute(f"SELECT pg_terminate_backend({store._writer._line.psycopg.info.backend_pid})")
+            assert await store.commit(step(no)) == Committed(2, 0, 1)
+        finally:
+            written.set()
+        assert await waiting
+
+
+async def test_a_server_that_takes_connections_and_no_statements_is_tried_less_and_less_often(
+    postgres: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(postgres, postgres.schema(), patience=1.0) as store:
+        no = await create(store)
+        connect, connects = store._writer._database.connect, list[float]()
+
+        def counting() -> Line:
+            connects.append(time.monotonic())
+            return connect()
+
+        def refused(line: Line, name: str, *values: object) -> None:
+            raise Demoted("it is a standby by now")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(store._writer._database, "connect", counting)
+            patched.setattr(Line, "begin", refused)
+            with pytest.raises(StoreBroken, match="whether the write is stored is unknown"):
+                await store.commit(step(no))
+        assert 2 <= len(connects) <= 5
+        assert await store.commit(step(no)) == Committed(2, 0, 1)
 
 
 async def test_an_answer_that_came_while_the_loop_was_held_up_is_in_time_whatever_the_loop_does_first(postgres: Server) -> None:

@@ -1,4 +1,4 @@
-"""The store's face: what `Store` promises, handed to the writer's thread or to the threads that read and write alone."""
+"""The store's face: what `Store` promises, handed to the writer, or to the threads that read and write alone."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ Each of them is a savepoint of the server, so that one that fails undoes itself 
 locked: it is tried again with the next ones. If the answer is lost, the same ones are sent again, and the server knows those that it has.
 Nobody is answered before that is known.
 
-All of it happens on the event loop, which neither waits for the server nor for a thread; only connecting has one.
+All of it happens on the event loop, which waits neither for the server nor for a thread; only connecting, and cancelling what takes
+too long, are done in one.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ...core.errors import StoreBroken, UsageError
@@ -73,6 +75,8 @@ class Writer:
         self._reconnect_pause = FIRST_PAUSE
         self._ending = False
         self._closed: asyncio.Future[None] = loop.create_future()
+        # Its own, since what users run in the loop's may wait for a write.
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="perdure-writer")
         self._line: Line | None = None
         self._socket = -1
         self._take(line)
@@ -110,14 +114,16 @@ class Writer:
         if jobs and jobs[0].alone:
             jobs, self._again = jobs[:1], jobs[1:]
             return jobs
-        size = sum(len(job.written) for job in jobs)
-        while self._fresh and len(jobs) < BATCH_LIMIT and size <= BATCH_BYTES:
+        size, room = sum(len(job.written) for job in jobs), True
+        # One that is fresh goes with however many that are tried again: nobody waits for those in whose way others are.
+        while self._fresh and room:
             job = self._fresh.popleft()
             if self._prepared(job):
                 size += len(job.written)
                 jobs.append(job)
             else:
                 self._tell([job])
+            room = len(jobs) < BATCH_LIMIT and size <= BATCH_BYTES
         return jobs
 
     def _prepared(self, job: Job) -> bool:
@@ -185,6 +191,7 @@ class Writer:
 
     def _answered(self, rows: Sequence[tuple[Any, ...]]) -> None:
         jobs, self._sent = self._sent, []
+        self._reconnect_pause = FIRST_PAUSE
         try:
             answers = [Answer.of(row) for row in rows]
             for job, answer in zip(jobs, answers, strict=True):
@@ -300,8 +307,17 @@ class Writer:
             self._go_on()
 
     def _reconnect(self) -> None:
+        self._do_aside(self._database.connect, self._connected)
+
+    def _do_aside(self, work: Callable[[], Any], then: Callable[[asyncio.Future[Any]], None]) -> None:
+        """Do in a thread what waits; until ``then`` is called nothing is sent."""
         self._reconnecting = True
-        self._loop.run_in_executor(None, self._database.connect).add_done_callback(self._connected)
+        try:
+            self._loop.run_in_executor(self._aside, work).add_done_callback(then)
+        except RuntimeError as error:
+            # No thread can be started.
+            self._reconnecting = False
+            self._give_up(error)
 
     def _connected(self, connecting: asyncio.Future[Line]) -> None:
         self._reconnecting = False
@@ -313,7 +329,6 @@ class Writer:
         except BaseException as error:
             self._give_up(error)
             return
-        self._reconnect_pause = FIRST_PAUSE
         self._take(line)
         self._send(self._sent)
 
@@ -341,8 +356,7 @@ class Writer:
             self._watching = self._loop.call_later(left, self._watch)
             return
         self._drop()
-        self._reconnecting = True
-        self._loop.run_in_executor(None, line.stop).add_done_callback(self._stopped)
+        self._do_aside(line.stop, self._stopped)
 
     def _stopped(self, _: asyncio.Future[None]) -> None:
         self._reconnecting = False
@@ -353,5 +367,6 @@ class Writer:
             line.close()
         if self._watching is not None:
             self._watching.cancel()
+        self._aside.shutdown(wait=False)
         if not self._closed.done():
             self._closed.set_result(None)
