@@ -104,10 +104,15 @@ class Known:
         if self._read_to < version:
             await self._forget_what_changed(no, version)
             compacted = self.checkpoint.compacted
-            if compacted is not None and self._read_to < compacted.base:
-                await self._begin_behind(compacted)
-            await self._read_up_to(no, version)
-            self.context.check(self.checkpoint.messages)
+            try:
+                if compacted is not None and self._read_to < compacted.base:
+                    await self._begin_behind(compacted)
+                await self._read_up_to(no, version)
+                self.context.check(self.checkpoint.messages)
+            except BaseException:
+                # What was read of it by halves would be there twice after the next time.
+                self._forget()
+                raise
             self.context.accept()
             self._read_to = version
         await self.ledger.load(await self.lineage())
