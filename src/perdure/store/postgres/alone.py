@@ -283,7 +283,7 @@ def delete(line: Line, no: int, keep: int, receipts: Sequence[int], erased: Sequ
     line.run("begin")
     try:
         # Whoever holds it is waited for as by any other write; the work itself takes as long as the session is large.
-        line.run("bury_lock", no)
+        line.run("hold_tree" if erased else "bury_lock", no)
         ((done,),) = line.run("bury", no, keep, INT8S.encode(receipts), TEXTS.encode(erased), tree, timeout=LONG)
         line.run("commit")
         return None if done is None else bool(done)

@@ -143,6 +143,10 @@ SELECT NOT EXISTS (SELECT FROM perdure.cursors WHERE consumer = $1::text);
 
 -- name: bury_lock
 -- What it would wait for.
+SELECT FROM perdure.sessions WHERE no = $1::bigint FOR NO KEY UPDATE;
+
+-- name: hold_tree
+-- The same, where content goes that others of its tree may be about to refer to.
 SELECT perdure.hold_tree($1::bigint);
 
 -- name: bury

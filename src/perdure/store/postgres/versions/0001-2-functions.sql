@@ -93,9 +93,16 @@ $$;
 -- Lock the rows of a session's tree, in one order, so that no two that do it wait for each other. Whoever found content there, and refers
 -- to it in what isn't committed yet, is waited for; whoever looks for it later waits.
 CREATE FUNCTION perdure.hold_tree(its_no bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    its_root text := (SELECT o.root FROM perdure.sessions AS o WHERE o.no = its_no);
+    held bigint;
 BEGIN
-    PERFORM FROM perdure.sessions AS t WHERE t.root = (SELECT o.root FROM perdure.sessions AS o WHERE o.no = its_no)
-    ORDER BY t.no FOR NO KEY UPDATE;
+    LOOP
+        PERFORM FROM perdure.sessions AS t WHERE t.root = its_root ORDER BY t.no FOR NO KEY UPDATE;
+        GET DIAGNOSTICS held = ROW_COUNT;
+        -- One that began while this waited stands in no row that it saw.
+        EXIT WHEN held = (SELECT count(*) FROM perdure.sessions AS t WHERE t.root = its_root);
+    END LOOP;
 END
 $$;
 
@@ -521,7 +528,7 @@ END
 $$;
 
 -- One submission. Rows that somebody else has locked are answered `busy`, as in `commit_one`.
-CREATE FUNCTION perdure.send_one(m perdure.send, moment bigint, wait boolean) RETURNS perdure.answer LANGUAGE plpgsql AS $$
+CREATE FUNCTION perdure.send_one(m perdure.send, moment bigint) RETURNS perdure.answer LANGUAGE plpgsql AS $$
 DECLARE
     s record;
     above record;
@@ -535,13 +542,8 @@ DECLARE
 BEGIN
     r := m.submission;
     a.created := false;
-    IF wait THEN
-        SELECT t.no, t.root, t.status, t.owner, t.parent, t.inbox_head INTO s
-        FROM perdure.sessions AS t WHERE t.session_id = m.session_id FOR NO KEY UPDATE;
-    ELSE
-        SELECT t.no, t.root, t.status, t.owner, t.parent, t.inbox_head INTO s
-        FROM perdure.sessions AS t WHERE t.session_id = m.session_id FOR NO KEY UPDATE SKIP LOCKED;
-    END IF;
+    SELECT t.no, t.root, t.status, t.owner, t.parent, t.inbox_head INTO s
+    FROM perdure.sessions AS t WHERE t.session_id = m.session_id FOR NO KEY UPDATE SKIP LOCKED;
     IF s.no IS NULL THEN
         IF EXISTS (SELECT FROM perdure.sessions AS t WHERE t.session_id = m.session_id) THEN
             a.code := 'busy';
@@ -553,14 +555,10 @@ BEGIN
         END IF;
         IF (m.beginning).parent IS NOT NULL THEN
             -- No deletion of it comes between.
-            IF wait THEN
-                SELECT t.status INTO above FROM perdure.sessions AS t WHERE t.session_id = (m.beginning).parent FOR SHARE;
-            ELSE
-                SELECT t.status INTO above FROM perdure.sessions AS t WHERE t.session_id = (m.beginning).parent FOR SHARE SKIP LOCKED;
-                IF NOT FOUND AND EXISTS (SELECT FROM perdure.sessions AS t WHERE t.session_id = (m.beginning).parent) THEN
-                    a.code := 'busy';
-                    RETURN a;
-                END IF;
+            SELECT t.status INTO above FROM perdure.sessions AS t WHERE t.session_id = (m.beginning).parent FOR SHARE SKIP LOCKED;
+            IF NOT FOUND AND EXISTS (SELECT FROM perdure.sessions AS t WHERE t.session_id = (m.beginning).parent) THEN
+                a.code := 'busy';
+                RETURN a;
             END IF;
             IF above.status IS NULL OR above.status = 'deleted' THEN
                 a.code := CASE WHEN above.status IS NULL THEN 'none' ELSE 'deleted' END;
@@ -651,7 +649,7 @@ BEGIN
         IF alone AND is_commit THEN
             a := perdure.commit_one(c, clock, false, again);
         ELSIF alone THEN
-            a := perdure.send_one(m, clock, false);
+            a := perdure.send_one(m, clock);
         ELSIF is_commit AND c.no = ANY (busy_numbers) THEN
             a.code := 'busy';
         ELSIF NOT is_commit AND (m.session_id = ANY (busy_ids) OR (busy_numbers <> '{}' AND EXISTS (
@@ -663,7 +661,7 @@ BEGIN
                 IF is_commit THEN
                     a := perdure.commit_one(c, clock, false, again);
                 ELSE
-                    a := perdure.send_one(m, clock, false);
+                    a := perdure.send_one(m, clock);
                 END IF;
             EXCEPTION WHEN OTHERS THEN
                 a := nothing;
