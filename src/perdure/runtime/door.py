@@ -25,7 +25,7 @@ from ..core.commands import (
     RunCommand,
 )
 from ..core.entries import SubmissionRefused
-from ..core.errors import InvalidMessage, QueueFull, SessionArchived, StaleRequest, StoreError, UsageError
+from ..core.errors import InvalidMessage, QueueFull, SessionArchived, StaleRequest, StoreCorrupt, StoreError, UsageError
 from ..core.rules.requests import check_decision
 from ..store.base import AlreadyThere, Committed, Conflict, InboxRow, Loaded, NewSession, NoSession, QueueIsFull, Send, StoredBlob
 from .about import REASON_LIMIT, check_text
@@ -158,6 +158,8 @@ class Door(Scope):
         sent = await self._send(session_id, command, blobs=blobs)
         try:
             await self._take_left(session_id)
+        except StoreCorrupt:
+            raise
         except StoreError as error:
             # It is durable, and whoever looks at the session next takes it up: an error would have it sent again.
             _log.warning("what was sent to %s could not be taken up yet: %s", session_id, error)

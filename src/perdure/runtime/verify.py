@@ -135,12 +135,14 @@ async def _strays(store: Store) -> AsyncIterator[Problem]:
     if not isinstance(store, Auditable):
         return
     try:
-        numbers = await store.strays(limit=PAGE)
+        numbers = await store.strays(limit=PAGE + 1)
     except UNREADABLE as error:
         yield Problem(session_id="(no session)", where="sessions", seq=0, what=f"rows without a session can't be looked for: {error}")
         return
-    for no in numbers:
-        yield Problem(session_id=f"(number {no})", where="sessions", seq=0, what="its row is missing, and the rest of it is there")
+    for no in numbers[:PAGE]:
+        yield Problem(session_id=f"(number {no})", where="sessions", seq=0, what="its row is missing, and others of it are there")
+    if len(numbers) > PAGE:
+        yield Problem(session_id="(others)", where="sessions", seq=0, what=f"more than {PAGE} rows are missing; only the first are named")
 
 
 async def _verify_session(
@@ -154,13 +156,15 @@ async def _verify_session(
             return [Problem(session_id=session_id, where="sessions", seq=0, what=f"the row can't be read: {error}")]
         if loaded is None:
             raise missing(session_id, deleted=False)
-        check = SessionCheck(store, loaded, expected, checked)
+        seen = Checked()
+        check = SessionCheck(store, loaded, expected, seen)
         problems = await check.run()
         # What doesn't fit together may do so only because content was removed meanwhile.
         if problems and await _buried(store, session_id):
             raise missing(session_id, deleted=True)
         if not problems or not await _redacted_since(store, loaded.row):
             break
+    checked.add(seen)
     if pools is not None:
         if problems or check.fold is None or check.begins != 1:
             pools.miss()

@@ -83,6 +83,13 @@ class Checked:
     submissions: int = 0
     blobs: int = 0
 
+    def add(self, other: Checked) -> None:
+        """What was looked at besides."""
+        self.sessions += other.sessions
+        self.entries += other.entries
+        self.submissions += other.submissions
+        self.blobs += other.blobs
+
 
 class _Enough(Exception):
     """The session has more problems than anybody reads."""

@@ -488,7 +488,7 @@ async def test_entries_without_their_sessions_row_are_no_session_to_anybody_and_
         assert [info.session_id for info in await process.sessions.list(archived=True)] == ["t"]
         assert await process.recover([echoing()]) == []
         assert [str(problem) async for problem in verify(process.faulty.inner)] == [
-            "(number 1): sessions: its row is missing, and the rest of it is there"
+            "(number 1): sessions: its row is missing, and others of it are there"
         ]
     place.execute("INSERT INTO sessions SELECT * FROM kept", "DROP TABLE kept")
     async with place.process() as process:

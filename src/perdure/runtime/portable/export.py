@@ -172,7 +172,7 @@ async def _check_whole(store: Store, row: SessionRow) -> None:
     async for problem in verify(store, row.session_id):
         raise StoreCorrupt(
             f"the session {row.session_id!r} is damaged at {problem.where} {problem.seq}: {problem.what}",
-            hint="restore it from a backup first, or fork what stands before the damage and export that",
+            hint="`perdure verify` lists all of it; restore the session from a backup first",
         )
 
 
