@@ -27,14 +27,27 @@ from ..core.entries import (
     TurnEnding,
     TurnStarted,
 )
-from ..core.errors import Fenced, LimitExceeded, SessionStuck, StoreCorrupt, TransactionLost, UnknownAgent
+from ..core.errors import Fenced, LimitExceeded, SessionArchived, SessionHalted, SessionStuck, StoreCorrupt, TransactionLost, UnknownAgent
 from ..core.memory import MEMORY
 from ..core.phase import backing_off, phase
 from ..core.records import MODEL_KINDS, Failure, Metadata
 from ..core.reports import AttemptEnded, Fail, Parked
 from ..models.base import Delta
 from ..models.router import Router
-from ..store.base import AlreadyTaken, Claim, Commit, CommitAnswer, Committed, Held, InboxMoved, Loaded, NoSession, Stale, StoredBlob
+from ..store.base import (
+    AlreadyTaken,
+    Claim,
+    Commit,
+    CommitAnswer,
+    Committed,
+    Held,
+    InboxMoved,
+    Loaded,
+    NoSession,
+    SessionRow,
+    Stale,
+    StoredBlob,
+)
 from ..store.pools import PoolShort
 from .about import read_metadata
 from .batch import Batch, parked
@@ -105,7 +118,7 @@ class Driver:
         self._moved = 0
         self._doubted = 0
         self._unannounced = False
-        self._told = self._asked = 0
+        self._told = self._asked = self._joined = 0
         self._suspects: frozenset[tuple[str, str]] = frozenset()
         self._performer = Performer(
             session_id=session_id,
@@ -292,6 +305,12 @@ class Driver:
             self._known.dirty = True
             self._wake.set()
 
+    def join(self, route: str | None) -> None:
+        """One more is interested, who wants nothing that was read before."""
+        self.interest += 1
+        self._joined += 1
+        self.give_route(route)
+
     def take_up(self) -> None:
         """Take up what there is, once, whether anybody stays interested or not."""
         self.errand = True
@@ -396,17 +415,19 @@ class Driver:
 
     async def _find(self) -> State | None:
         """Read the session. None: there is something to do, and it is free."""
+        joined = self._joined
         head = await self.store.load(self.session_id)
         if head is None and await self.store.buried(self.session_id):
             raise missing(self.session_id, deleted=True)
         if head is None:
             return "parked"
         row = head.row
-        if row.status == "archived":
-            await self.runtime.errands.run(self.session_id)
-            raise put_away(self.session_id)
-        if row.status == "halted":
-            raise halted(self.session_id, await why_halted(self.store, row))
+        if row.status in ("archived", "halted"):
+            refusal = await self._refusal(row)
+            if joined != self._joined:
+                # For whoever came since, it may have been taken out by then.
+                return "again"
+            raise refusal
         self._known.take_head(head)
         self.clock.begin(head.now)
         self.runtime.news.known(row.no, self.session_id)
@@ -437,6 +458,13 @@ class Driver:
             self._doubted = row.version
             return "again"
         return None
+
+    async def _refusal(self, row: SessionRow) -> SessionArchived | SessionHalted:
+        """Why nobody goes on with a session that was put away or stopped."""
+        if row.status == "archived":
+            await self.runtime.errands.run(self.session_id)
+            return put_away(self.session_id)
+        return halted(self.session_id, await why_halted(self.store, row))
 
     async def _read_metadata(self) -> None:
         if self._known.checkpoint.metadata != self._noted:

@@ -110,14 +110,12 @@ class Engagements:
         if driver is None:
             driver = self.drivers[session_id] = Driver(self._runtime, session_id, agent, team)
             driver.forced = force
-            driver.give_route(route)
-            driver.interest = 1
+            driver.join(route)
             # Its own context: what the caller's context variables say must not reach the turns of others.
             drive = self._drive(driver)
             self.tasks[session_id] = asyncio.create_task(drive, name=f"perdure {session_id}", context=Context())
         else:
-            driver.interest += 1
-            driver.give_route(route)
+            driver.join(route)
         return driver
 
     async def check_routes(self, session_id: str, agent: Agent, sending: str, *, unrouted: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -493,3 +494,34 @@ async def test_a_reason_that_is_no_text_or_a_megabyte_is_a_mistake_and_touches_n
                 with pytest.raises(perdure.UsageError):
                     await operation("s", **options)
         assert await process.everything() == before
+
+
+async def test_who_comes_when_a_session_was_taken_out_is_not_refused_by_a_look_from_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In memory nobody looks so long.
+    async with Place("sqlite", tmp_path / "agents.db").process() as process:
+        await process.run(PLAIN, "hello", session="s", submission="m1")
+        await process.sessions.archive("s")
+        load, looked, go_on = process.store.load, asyncio.Event(), asyncio.Event()
+
+        async def late(session_id: str, **named: Any) -> Any:
+            head = await load(session_id, **named)
+            task = asyncio.current_task()
+            if task is not None and task.get_name() == "perdure s" and not go_on.is_set():
+                looked.set()
+                await go_on.wait()
+            return head
+
+        monkeypatch.setattr(process.store, "load", late)
+        refused = asyncio.create_task(process.run(PLAIN, "go on", session="s", submission="m2"))
+        await looked.wait()
+        await process.sessions.revive("s")
+        running = asyncio.create_task(process.run(PLAIN, "go on", session="s", submission="m2"))
+        while process.work.drivers["s"]._joined < 2:
+            await asyncio.sleep(0)
+        go_on.set()
+        assert (await running).ok
+        # It was sent before, or after.
+        assert all(isinstance(said, SessionArchived) or said.ok for said in await asyncio.gather(refused, return_exceptions=True))
+        await clean(process)
