@@ -112,12 +112,16 @@ class Worker:
         try:
             await self._stopping.wait()
         finally:
+            self._stopping.set()
             unlisten()
             for task in tasks:
                 task.cancel()
             # What the engine runs ends when the runtime lets go of it, and the engine's task behind that.
             await self._runtime.close()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            while left := (await asyncio.wait(tasks, timeout=PAUSE_LIMIT))[1]:
+                # An engine may lose a cancellation, for one by what it was just waiting for.
+                for task in left:
+                    task.cancel()
 
     def _notice(self, no: int | None) -> None:
         self._refused.notice(no)
@@ -125,7 +129,7 @@ class Worker:
 
     async def _outliving(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
         pause = PAUSE
-        while True:
+        while not self._stopping.is_set():
             began = asyncio.get_running_loop().time()
             try:
                 await work()

@@ -389,3 +389,21 @@ def behind_its_back(file: Path, *statements: str) -> None:
     """In a process of its own: a second SQLite library in this one would drop our locks."""
     program = "import sqlite3, sys\nwith sqlite3.connect(sys.argv[1]) as file:\n    for said in sys.argv[2:]: file.execute(said)"
     subprocess.run([sys.executable, "-c", program, str(file), *statements], check=True)
+
+
+class Losing(LocalEngine):
+    """Takes its cancellation for a failure of what it was just waiting for."""
+
+    async def work(self, look: Look, *, concurrency: int) -> None:
+        try:
+            await super().work(look, concurrency=concurrency)
+        except asyncio.CancelledError:
+            raise ConnectionError("the connection was closed") from None
+
+
+async def test_a_worker_ends_even_if_its_engine_loses_the_cancellation(tmp_path: Path) -> None:
+    shop = Shop()
+    async with asyncio.timeout(10):
+        await send(tmp_path / "a.db", NAMES[:1])
+        async with working(tmp_path / "a.db", shop.agent, Losing()):
+            await finished(tmp_path / "a.db", 1)
