@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 from perdure import Agent, FunctionModel, Message, ModelRequest, RedactedPart, Reply, Text, ToolCall, ToolCallResponse, tool
 from perdure.testing.checks import find_all_problems
@@ -50,6 +54,23 @@ async def talk(process: Process, *said: str, agent: Agent | None = None, session
     for text in said:
         result = await process.run(agent or echoing(), text, session=session, owner="acme")
         assert result.ok
+
+
+@contextmanager
+def meanwhile(process: Process, methods: tuple[str, ...], nth: int, what: Callable[[], Awaitable[Any]]) -> Iterator[list[str]]:
+    """``what`` is done before the ``nth`` call of these methods of the store; yields the calls, as they come."""
+    calls: list[str] = []
+
+    async def call(name: str, method: Callable[..., Awaitable[Any]], *given: Any, **named: Any) -> Any:
+        calls.append(name)
+        if len(calls) == nth:
+            await what()
+        return await method(*given, **named)
+
+    with ExitStack() as patched:
+        for name in methods:
+            patched.enter_context(patch.object(process.store, name, partial(call, name, getattr(process.store, name))))
+        yield calls
 
 
 async def edit_fixture(process: Process) -> None:

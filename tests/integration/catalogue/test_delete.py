@@ -19,6 +19,7 @@ from perdure.runtime.verify import verify
 from perdure.testing.faults import Fault
 
 from ..interactive.acting import Place, Process, transcript
+from .talking import meanwhile
 from .test_archive import PLAIN, Charging
 
 SECRET = "the password is rosebud"
@@ -112,76 +113,54 @@ LONG = Agent("a", model=FunctionModel(lambda request: "a long answer " * 3000))
 
 
 @pytest.mark.parametrize("what", READING)
-async def test_a_session_that_is_deleted_while_it_is_read_is_not_found_and_not_called_damaged(
-    place: Place, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+async def test_a_session_that_is_deleted_while_it_is_read_is_not_found_and_not_called_damaged(place: Place, what: str) -> None:
+    methods = ("load", "entries", "blob", "effects", "inbox", "submission")
     async with place.process() as process, place.process() as other:
         begun, nth = 0, 0
         while begun >= nth:
             nth += 1
-            s, begun = f"s{nth}", 0
+            s = f"s{nth}"
             await process.run(LONG, "a question", session=s, submission="m")
             await process.sessions.rewrite(s, (0, 1), ["another question"])
-
-            async def late(name: str, *given: Any, **named: Any) -> Any:
-                nonlocal begun
-                begun += 1
-                if begun == nth:  # noqa: B023
-                    await other.sessions.delete(s)  # noqa: B023
-                return await getattr(type(process.store), name)(process.store, *given, **named)
-
-            with monkeypatch.context() as patched, suppress(SessionNotFound, UnknownRevision, SessionBusy, Fenced):
-                for name in ("load", "entries", "blob", "effects", "inbox", "submission"):
-                    patched.setattr(process.store, name, partial(late, name))
+            late = meanwhile(process, methods, nth, partial(other.sessions.delete, s))
+            with late as calls, suppress(SessionNotFound, UnknownRevision, SessionBusy, Fenced):
                 await READING[what](process, s)
+            begun = len(calls)
         assert nth >= 2
         assert [str(problem) async for problem in verify(process.store)] == []
 
 
 async def test_a_store_whose_sessions_are_deleted_while_it_is_checked_is_not_called_damaged(tmp_path: Path) -> None:
+    methods = ("load", "entries", "blob", "inbox", "submissions")
     begun, nth = 0, 0
     while begun >= nth:
-        nth, begun = nth + 1, 0
+        nth += 1
         place = Place("memory", tmp_path)
         async with place.process() as process, place.process() as other:
             await process.run(LONG, "a question", session="s", submission="m")
             await process.sessions.fork("s", session_id="f")
-
-            async def late(name: str, *given: Any, **named: Any) -> Any:
-                nonlocal begun
-                begun += 1
-                if begun == nth:  # noqa: B023
-                    await other.sessions.delete("s")
-                return await getattr(type(process.store), name)(process.store, *given, **named)
-
-            for name in ("load", "entries", "blob", "heads", "inbox", "submissions"):
-                setattr(process.store, name, partial(late, name))
-            assert [str(problem) async for problem in verify(process.store)] == []
+            with meanwhile(process, methods, nth, partial(other.sessions.delete, "s")) as calls:
+                assert [str(problem) async for problem in verify(process.store)] == []
+            begun = len(calls)
     assert nth > 20
 
 
-async def test_a_fork_that_comes_between_any_two_steps_of_a_deletion_keeps_what_it_began_with(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_fork_that_comes_between_any_two_steps_of_a_deletion_keeps_what_it_began_with(place: Place) -> None:
+    methods = ("load", "tree", "entries", "inbox", "blobs", "delete")
     async with place.process() as process, place.process() as other:
+
+        async def fork(s: str) -> None:
+            with suppress(SessionNotFound):
+                await other.sessions.fork(s, session_id=f"fork of {s}")
+
         begun, nth = 0, 0
         while begun >= nth:
             nth += 1
-            s, begun = f"s{nth}", 0
+            s = f"s{nth}"
             await process.run(LONG, "a question", session=s, submission="m")
-
-            async def late(name: str, *given: Any, **named: Any) -> Any:
-                nonlocal begun
-                begun += 1
-                if begun == nth:  # noqa: B023
-                    with suppress(SessionNotFound):
-                        await other.sessions.fork(s, session_id=f"fork of {s}")  # noqa: B023
-                return await getattr(type(process.store), name)(process.store, *given, **named)
-
-            with monkeypatch.context() as patched:
-                for name in ("load", "tree", "entries", "inbox", "blobs", "delete"):
-                    patched.setattr(process.store, name, partial(late, name))
+            with meanwhile(process, methods, nth, partial(fork, s)) as calls:
                 await process.sessions.delete(s)
+            begun = len(calls)
         forks = [info.session_id async for info in process.sessions.each()]
         assert len(forks) > 4
         for fork in forks:

@@ -37,7 +37,7 @@ from perdure.store.sqlite import SQLiteStore
 from ..interactive.acting import Place, Process
 from ..interactive.test_compaction import Talker
 from ..interactive.test_middleware_calls import hook
-from .talking import Payments, echoing, line, lines, paying, sound, talk
+from .talking import Payments, echoing, line, lines, meanwhile, paying, sound, talk
 
 SECRET = "the-secret-is-xyzzy-4711"
 
@@ -122,56 +122,44 @@ async def problems(process: Process, session: str) -> list[str]:
     ],
     ids=["checked", "read", "gone on with", "read in a fork", "gone on with in a fork"],
 )
-async def test_a_session_that_is_redacted_meanwhile_is_not_called_damaged(
-    place: Place, monkeypatch: pytest.MonkeyPatch, what: Any, comes_to: Any
-) -> None:
+async def test_a_session_that_is_redacted_meanwhile_is_not_called_damaged(place: Place, what: Any, comes_to: Any) -> None:
+    methods = ("load", "entries", "blob", "inbox", "submission", "submissions")
     async with place.process() as process, place.process() as other:
+
+        async def redact(s: str) -> None:
+            with suppress(SessionBusy):
+                await other.sessions.redact(s, [2])
+
         begun, nth = 0, 0
         while begun >= nth:
             nth += 1
-            s, begun = f"s{nth}", 0
+            s = f"s{nth}"
             # Its content is set aside, and goes at once; what stands before it may have been read by then.
             await talk(process, "hello", LONG, session=s)
             await process.sessions.fork(s, session_id=f"fork of {s}")
-
-            async def late(name: str, *given: Any, **named: Any) -> Any:
-                nonlocal begun
-                begun += 1
-                if begun == nth:  # noqa: B023
-                    with suppress(SessionBusy):
-                        await other.sessions.redact(s, [2])  # noqa: B023
-                return await getattr(type(process.store), name)(process.store, *given, **named)
-
-            with monkeypatch.context() as patched:
-                for name in ("load", "entries", "blob", "inbox", "submission", "submissions"):
-                    patched.setattr(process.store, name, partial(late, name))
+            with meanwhile(process, methods, nth, partial(redact, s)) as calls:
                 assert comes_to(await what(process, s))
+            begun = len(calls)
         assert nth > 2
         await sound(process)
 
 
-async def test_a_fork_that_is_made_while_its_parent_is_redacted_takes_nothing_over_that_goes(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_fork_that_is_made_while_its_parent_is_redacted_takes_nothing_over_that_goes(place: Place) -> None:
+    methods = ("load", "entries", "seek", "scan", "effects", "create")
     async with place.process() as process, place.process() as other:
+
+        async def redact(s: str, unreachable: list[str]) -> None:
+            unreachable += (await other.sessions.redact(s, [0])).unreachable
+
         begun, nth = 0, 0
         while begun >= nth:
             nth += 1
-            s, begun = f"s{nth}", 0
+            s = f"s{nth}"
             unreachable: list[str] = []
             await talk(process, f"I tell you {SECRET}", session=s)
-
-            async def late(name: str, *given: Any, **named: Any) -> Any:
-                nonlocal begun
-                begun += 1
-                if begun == nth:  # noqa: B023
-                    unreachable.extend((await other.sessions.redact(s, [0])).unreachable)  # noqa: B023
-                return await getattr(type(process.store), name)(process.store, *given, **named)
-
-            with monkeypatch.context() as patched:
-                for name in ("load", "entries", "seek", "scan", "effects", "create"):
-                    patched.setattr(process.store, name, partial(late, name))
+            with meanwhile(process, methods, nth, partial(redact, s, unreachable)) as calls:
                 await process.sessions.fork(s, session_id=f"fork of {s}")
+            begun = len(calls)
             # Either nothing of it is there, or whoever had it removed was told where it is.
             assert (SECRET in await everywhere(process, f"fork of {s}")) == bool(unreachable) or begun < nth
         assert nth > 2
