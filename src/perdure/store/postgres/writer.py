@@ -286,10 +286,13 @@ class Writer:
             self._loop.remove_writer(self._socket)
         return line
 
-    def _lost(self, error: Lost) -> None:
-        """What was under way is sent again on another connection, for as long as patience lasts; who had enough is told."""
+    def _hang_up(self) -> None:
         if (line := self._drop()) is not None:
             line.close()
+
+    def _lost(self, error: Lost) -> None:
+        """What was under way is sent again on another connection, for as long as patience lasts; who had enough is told."""
+        self._hang_up()
         now = time.monotonic()
         end = now + self._reconnect_pause - self._database.patience
         late = [job for job in self._sent if job.began < end]
@@ -334,8 +337,7 @@ class Writer:
 
     def _give_up(self, error: BaseException) -> None:
         """A bug here, or in what is stored, must leave nobody waiting for ever, nor count as an answer about what is stored."""
-        if (line := self._drop()) is not None:
-            line.close()
+        self._hang_up()
         jobs, self._sent = self._sent, []
         for job in jobs:
             job.error = unknown(error)
@@ -363,8 +365,7 @@ class Writer:
         self._lost(overdue())
 
     def _end(self) -> None:
-        if (line := self._drop()) is not None:
-            line.close()
+        self._hang_up()
         if self._watching is not None:
             self._watching.cancel()
         self._aside.shutdown(wait=False)
