@@ -50,8 +50,10 @@ async def erase(
 ) -> Erased:
     """Destroy an owner's sessions with ``delete``, one after the other, and finish what was begun before."""
     # What a crash cut short is found by the trees of those that were deleted by then.
-    begun = {row.root async for row in _rows(store, owner, deleted=True)}
-    gone = {row.no async for row in _rows(store, owner, deleted=True)}
+    begun, gone = set[str](), set[int]()
+    async for row in _rows(store, owner, deleted=True):
+        begun.add(row.root)
+        gone.add(row.no)
     problems: dict[str, str] = {}
     tried: set[int] = set()
     left = True
