@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..core.entries import SubmissionRefused, TurnEnded
-from ..core.errors import RuntimeClosed, SubmissionRejected
+from ..core.errors import RuntimeClosed, SessionArchived, SessionNotFound, SubmissionRejected
 from .batch import Batch
 from .feed import ChildAsked, Feed, Watch
 from .observing import Change
@@ -114,8 +114,11 @@ class News:
         for key in [key for key in self.waiters if key[0] == session_id]:
             try:
                 result = await self._runtime.sessions.result(*key)
-            except SubmissionRejected as refusal:
+            except (SubmissionRejected, SessionArchived) as refusal:
                 self._fail(key, refusal)
+                continue
+            except SessionNotFound:
+                # It is about to be sent; whoever takes up one that is gone says so.
                 continue
             if result is not None:
                 self._resolve(key, result)

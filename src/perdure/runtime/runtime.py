@@ -328,12 +328,15 @@ class Runtime:
         """Send a submission that begins a turn, work on it, and wait for its end; see `run`. ``send`` may be called again."""
         while True:
             driver = await self.work.engage(session_id, agent, route=route, sending=submission)
+            # What is sent may be settled before its sender hears that it is durable.
+            waiter = self.news.expect(session_id, submission)
             try:
                 sent = await send()
-                return typed(await self._result_of(driver, sent.id, sent.duplicate), agent)
+                return typed(await self._result_of(driver, submission, waiter, sent.duplicate), agent)
             except Fenced:
                 _log.info("another process took %s over; waiting for it", session_id)
             finally:
+                self.news.drop(session_id, submission, waiter)
                 self.work.disengage(driver)
 
     def run_sync(self, agent: Agent, content: Input, **options: Any) -> Result:
@@ -420,12 +423,11 @@ class Runtime:
                 hint="pass submission= to say which message is meant, or use runtime.session(…) to send one more",
             )
 
-    async def _result_of(self, driver: Driver, submission: str, duplicate: bool) -> Result:
+    async def _result_of(self, driver: Driver, submission: str, waiter: asyncio.Future[Result], duplicate: bool) -> Result:
         session_id = driver.session_id
-        waiter = self.news.expect(session_id, submission)
-        try:
-            if duplicate and (stored := await self.sessions.result(session_id, submission)) is not None:
-                return stored
+        if duplicate and (stored := await self.sessions.result(session_id, submission)) is not None:
+            return stored
+        if not waiter.done():
             task = self.work.tasks.get(session_id)
             if task is None:
                 return await self._stored_result(driver, submission)
@@ -433,9 +435,7 @@ class Runtime:
             await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if not waiter.done():
                 return await self._stored_result(driver, submission)
-            return waiter.result()
-        finally:
-            self.news.drop(session_id, submission, waiter)
+        return waiter.result()
 
     async def _stored_result(self, driver: Driver, submission: str) -> Result:
         self.check_open()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -35,6 +36,7 @@ from perdure import (
     UsageError,
     tool,
 )
+from perdure.runtime.door import Door
 from perdure.testing.faults import Fault, ProcessDied
 
 from ..interactive.acting import UNKNOWN, Place, Process, eventually
@@ -230,6 +232,33 @@ async def test_a_call_that_meets_a_turn_that_just_began_is_refused_in_the_journa
         assert (refused.submission, refused.failure.code) == ("o1", "session_busy")  # type: ignore[attr-defined]
         till.go.set()
         assert (await running).ok
+
+
+async def test_a_call_that_is_refused_before_its_sender_heard_that_it_was_sent_is_refused_to_them_too(place: Place) -> None:
+    till = Till()
+    till.go.clear()
+    agent = Agent(
+        "till",
+        model=FunctionModel(lambda request: Reply(tool_calls=[ToolCall(name="pay", arguments={"order": "B", "cents": 1}, id="c1")])),
+        tools=till.agent.tools,
+    )
+    async with place.process() as process:
+
+        async def refused() -> bool:
+            return bool(await process.sessions.entries("s", kinds=("submission_refused",)))
+
+        running = asyncio.create_task(process.run(agent, "pay", session="s", submission="m1"))
+        await till.begun.wait()
+        sent = process.sessions._send
+
+        async def slowly(*given: Any, **named: Any) -> Any:
+            answer = await sent(*given, **named)
+            await eventually(refused)
+            return answer
+
+        with patch.object(Door, "_send", lambda sessions, *given, **named: slowly(*given, **named)), pytest.raises(SessionBusy):
+            await _late(process, agent)
+        running.cancel()
 
 
 async def _late(process: Process, agent: Agent) -> Any:
