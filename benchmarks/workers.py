@@ -1,7 +1,10 @@
 """Two workers over one, beside two bare writers over one: each a process of its own, on one PostgreSQL.
 
-``python -m benchmarks.workers works|writes URL`` is such a process. It is told what to do line by line, and says when it began and ended
-by the clock that all processes of a machine share.
+A writer has as many sessions at once as a worker, each with a connection and a thread: one that waits for its only commit leaves
+processors idle, which a second one can take, and a worker with many sessions leaves none.
+
+``python -m benchmarks.workers works|writes URL SESSIONS`` is such a process. It is told what to do line by line, and says when it began
+and ended by the clock that all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ from .workload import TEXT, Workload
 
 __all__ = ["two_workers"]
 
-CONCURRENCY = 16
-"""Sessions at once in a worker."""
+TOGETHER = (1, 16)
+"""Sessions at once in a worker, or in a bare writer."""
 
 
 class Counted(PostgresStore):
@@ -46,8 +49,8 @@ class Counted(PostgresStore):
 class Work:
     """One round of a worker: whole turns of ``steps`` steps, until it is told that all sessions are done."""
 
-    def __init__(self, url: str, steps: int) -> None:
-        self._url, self._steps = url, steps
+    def __init__(self, url: str, together: int, steps: int) -> None:
+        self._url, self._together, self._steps = url, together, steps
         self.first = self.last = 0.0
 
         @tool(effect="external")
@@ -69,7 +72,7 @@ class Work:
         """How many commits it made."""
         store = Counted(self._url)
         async with ProcrastinateEngine(self._url) as engine, Runtime(store) as runtime:
-            worker = Worker(runtime, [self._agent], engine, concurrency=CONCURRENCY)
+            worker = Worker(runtime, [self._agent], engine, concurrency=self._together)
             working = asyncio.create_task(worker.run())
             await asyncio.to_thread(sys.stdin.readline)
             worker.stop()
@@ -87,19 +90,19 @@ async def _recorded(url: str, steps: int) -> list[Commit]:
     return commits
 
 
-def works(url: str) -> None:
+def works(url: str, together: int) -> None:
     """Be a worker, in one round after another."""
     print("ready", flush=True)
     for line in sys.stdin:
-        work = Work(url, int(line))
+        work = Work(url, together, int(line))
         gc.collect()
         commits = asyncio.run(work.run())
         print(work.first, work.last, commits, flush=True)
 
 
-def writes(url: str) -> None:
+def writes(url: str, together: int) -> None:
     """Be a bare writer, in one round after another."""
-    floor = BareFloor(url)
+    floor = BareFloor(url, together)
     commits = asyncio.run(_recorded(f"{url}&schema=sample", 20))
     print("ready", flush=True)
     for number, line in enumerate(sys.stdin):
@@ -115,8 +118,8 @@ def writes(url: str) -> None:
 class Process:
     """One of them, and what it is asked."""
 
-    def __init__(self, role: str, url: str) -> None:
-        command = [sys.executable, "-m", "benchmarks.workers", role, url]
+    def __init__(self, role: str, url: str, together: int) -> None:
+        command = [sys.executable, "-m", "benchmarks.workers", role, url, str(together)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.hear("ready")
 
@@ -186,26 +189,33 @@ def _writing(writers: Sequence[Process], commits: int) -> float:
 
 
 async def two_workers(directory: Path, *, pairs: int, sessions: int, steps: int) -> list[Figure]:
-    """What a second worker gains over what a second bare writer gains."""
-    gains, rates, single = Pairs(), Pairs(), []
+    """What a second worker gains over what a second bare writer gains, with one session at a time and with many."""
     with postgres_server(directory) as url:
-        workers = [Process("works", url) for _ in range(2)]
-        writers = [Process("writes", url) for _ in range(2)]
-        for number in range(pairs + 1):
-            one = await _working(url, workers[:1], f"one {number}", sessions=sessions, steps=steps)
-            bare_one = _writing(writers[:1], 2 * sessions * steps)
-            two = await _working(url, workers, f"two {number}", sessions=2 * sessions, steps=steps)
-            bare_two = _writing(writers, 2 * sessions * steps)
-            if number:
-                gains.add(two / one, bare_two / bare_one)
-                rates.add(two, bare_two)
-                single.append(one)
-        for process in (*workers, *writers):
-            process.end()
+        return [figure for together in TOGETHER for figure in await _gains(url, together, pairs=pairs, sessions=sessions, steps=steps)]
+
+
+async def _gains(url: str, together: int, *, pairs: int, sessions: int, steps: int) -> list[Figure]:
+    gains, rates, single = Pairs(), Pairs(), []
+    # A bare commit takes so little that fewer of them would be over before the processes are side by side.
+    commits = 8 * sessions * steps
+    workers = [Process("works", url, together) for _ in range(2)]
+    writers = [Process("writes", url, together) for _ in range(2)]
+    for number in range(pairs + 1):
+        one = await _working(url, workers[:1], f"one {together} {number}", sessions=sessions, steps=steps)
+        bare_one = _writing(writers[:1], commits)
+        two = await _working(url, workers, f"two {together} {number}", sessions=2 * sessions, steps=steps)
+        bare_two = _writing(writers, commits)
+        if number:
+            gains.add(two / one, bare_two / bare_one)
+            rates.add(two, bare_two)
+            single.append(one)
+    for process in (*workers, *writers):
+        process.end()
+    named = "PostgreSQL: two workers, one session at a time" if together == 1 else f"PostgreSQL: two workers, {together} sessions at once"
     return [
-        gains.figure("PostgreSQL: two workers over one, as two bare writers gain", show=_times, limit=0.8, at_most=False),
-        rates.figure("PostgreSQL: two workers: commits/s over two bare writers", show=per_second, at_most=False),
-        Figure(name="PostgreSQL: one worker", value=statistics.median(single), unit="commits/s", low=min(single), high=max(single)),
+        gains.figure(f"{named}: over one worker, as two bare writers gain", show=_times, limit=0.8, at_most=False),
+        rates.figure(f"{named}: commits/s over two bare writers", show=per_second, at_most=False),
+        Figure(name=f"{named}: one worker", value=statistics.median(single), unit="commits/s", low=min(single), high=max(single)),
     ]
 
 
@@ -214,4 +224,4 @@ def _times(gain: float) -> str:
 
 
 if __name__ == "__main__":
-    {"works": works, "writes": writes}[sys.argv[1]](sys.argv[2])
+    {"works": works, "writes": writes}[sys.argv[1]](sys.argv[2], int(sys.argv[3]))
