@@ -59,7 +59,7 @@ from .entries import (
     TurnStarted,
     UncertainRequested,
 )
-from .ids import is_report, once_key, task_id
+from .ids import derived_id, is_report, once_key
 from .memory import MEMORY
 from .messages import Part, RedactedPart, StoredPart, ToolCall, is_private, title_of
 from .records import ALL_TOOLS, CALL_KINDS, MODEL_KINDS, Amounts, Errand, Metadata, Plan
@@ -431,7 +431,7 @@ def _extension_set(checkpoint: Checkpoint, entry: ExtensionSet) -> Checkpoint:
 
 def _turn_ended(checkpoint: Checkpoint, entry: TurnEnded) -> Checkpoint:
     errands, parent = checkpoint.errands, checkpoint.parent
-    if parent is not None and entry.submission == task_id(parent.operation):
+    if parent is not None and entry.submission == derived_id("task", parent.operation):
         errands = (*errands, Errand("tell", parent.operation, entry.seq))
     spent, turn = checkpoint.spent, checkpoint.turn
     if spent is not None:
@@ -448,7 +448,7 @@ def _never_began(checkpoint: Checkpoint, entry: QueueChanged | SubmissionRefused
     """A child's task that was withdrawn or refused is an outcome, too."""
     parent = checkpoint.parent
     gone = isinstance(entry, SubmissionRefused) or entry.change == "withdrawn"
-    if parent is None or not gone or entry.submission != task_id(parent.operation):
+    if parent is None or not gone or entry.submission != derived_id("task", parent.operation):
         return checkpoint
     return replace(checkpoint, errands=(*checkpoint.errands, Errand("tell", parent.operation, entry.seq)))
 

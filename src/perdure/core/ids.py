@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 from . import canonical
 from .records import Plan
@@ -51,19 +51,20 @@ def child_session(session: str, operation: str) -> str:
     return name if len(name.encode()) <= 512 else f"child.{canonical.short_digest(session, operation)}"
 
 
-def task_id(operation: str) -> str:
-    """The submission that a child is given its task in."""
-    return f"task:{operation}"
+Derived = Literal["task", "withdraw", "stop", "away", "outcome", "report", "result"]
 
 
-def outcome_id(operation: str) -> str:
-    """The submission that tells a parent what its child came to."""
-    return f"outcome:{operation}"
+def derived_id(what: Derived, operation: str) -> str:
+    """The submission in which something about an operation is told: a child is given its ``task``, has it withdrawn or is to ``stop`` or
+    go ``away``; a parent learns its child's ``outcome``, or its ``report`` from the background; a ``result`` is what an attempt came to.
+    """
+    return f"{what}:{operation}"
 
 
-def report_id(operation: str) -> str:
-    """The submission in which a child in the background says what it came to."""
-    return f"report:{operation}"
+def is_derived(submission: str) -> bool:
+    """Whether a submission is called as `derived_id` calls one: what is told under that name is told once."""
+    what, _, operation = submission.partition(":")
+    return what in get_args(Derived) and operation[:1] in ("t", "s") and operation.count(".") >= 2 and began(operation) > 0
 
 
 def is_report(submission: str, sender: str, session: str) -> bool:

@@ -127,7 +127,7 @@ class Errands(Keeping, Arguments, Results):
             parts=(Text(content=str(task)),),
             author=checkpoint.agent,
             source=Source(kind="parent", name=checkpoint.agent, id=f"{head.row.session_id}/{operation}"),
-            submission=ids.task_id(operation),
+            submission=ids.derived_id("task", operation),
             limits=plan.allowance,
         )
         try:
@@ -204,8 +204,8 @@ class Errands(Keeping, Arguments, Results):
             await self._begin(head, checkpoint, operation, child)
         if await self._child(head, child) is None:
             return Failure(code="child_lost", message=f"there is no session {child!r} to stop")
-        withdraw = Withdraw(message=ids.task_id(operation), submission=f"withdraw:{operation}")
-        interrupt = Interrupt(reason=f"{head.row.session_id} needs it no more", submission=f"stop:{operation}")
+        withdraw = Withdraw(message=ids.derived_id("task", operation), submission=ids.derived_id("withdraw", operation))
+        interrupt = Interrupt(reason=f"{head.row.session_id} needs it no more", submission=ids.derived_id("stop", operation))
         for command in (withdraw, interrupt):
             try:
                 await self._control(child, checked(command))
@@ -220,7 +220,7 @@ class Errands(Keeping, Arguments, Results):
     async def _put_child_away(self, head: Loaded, operation: str, child: str) -> None:
         if await self._child(head, child) is None:
             return
-        command = Archive(reason=f"{head.row.session_id} was archived", submission=f"away:{operation}")
+        command = Archive(reason=f"{head.row.session_id} was archived", submission=ids.derived_id("away", operation))
         try:
             await self._put_away_or_back(child, command)
         except (SessionNotFound, SessionHalted, NothingChanged):
@@ -245,7 +245,7 @@ class Errands(Keeping, Arguments, Results):
             # What one in the background has to say is a message.
             result=None if parent.background else told,
             reason="" if parent.background else reason,
-            submission=ids.outcome_id(parent.operation),
+            submission=ids.derived_id("outcome", parent.operation),
         )
         try:
             if parent.background:
@@ -264,7 +264,7 @@ class Errands(Keeping, Arguments, Results):
             deliver="steer",
             author=source.name,
             source=source,
-            submission=ids.report_id(parent.operation),
+            submission=ids.derived_id("report", parent.operation),
         )
         await self._send(parent.session, checked(post))
 

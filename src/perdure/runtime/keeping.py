@@ -16,7 +16,7 @@ from ..core import checkpoint as checkpoints
 from ..core.commands import Archive, Revive
 from ..core.draft import Draft
 from ..core.entries import Foreign
-from ..core.errors import InvalidTranscript, SessionArchived, SessionExists, SessionNotFound, SubmissionConflict, UsageError
+from ..core.errors import InvalidTranscript, SessionArchived, SessionExists, SessionNotFound, UsageError
 from ..core.messages import Text, title_of
 from ..core.records import Identity
 from ..core.transcript import check_replacement
@@ -122,8 +122,8 @@ class Keeping(Sending):
             raise
         if row.parent_kind == "child" and row.status not in ("archived", "halted"):
             # Who called for it is told that it ended, while it can still tell.
-            with suppress(SessionArchived, SubmissionConflict):
-                await self.archive(session_id, reason="deleted", submission="deleted")
+            with suppress(SessionArchived):
+                await self.archive(session_id, reason="deleted")
         for name in await delete(self._runtime.store, row, tree=tree):
             self._runtime.news.notice(name, sure=True)
 

@@ -6,6 +6,7 @@ import uuid
 
 from ..core.commands import Command
 from ..core.errors import SubmissionConflict, UsageError
+from ..core.ids import is_derived
 
 __all__ = ["check_id", "check_limit", "conflict", "submission_id"]
 
@@ -28,7 +29,12 @@ def check_limit(limit: int) -> None:
 
 def submission_id(submission: str | None) -> str:
     """The id that a caller chose, or a new one. Raises `UsageError`."""
-    return uuid.uuid4().hex if submission is None else check_id(submission, "a submission id")
+    if submission is None:
+        return uuid.uuid4().hex
+    if is_derived(check_id(submission, "a submission id")):
+        # Whoever took it first would keep a parent from its child's outcome, or a call from its late result.
+        raise UsageError(f"{submission!r} is what perdure itself calls a submission", hint="choose one that doesn't name an operation")
+    return submission
 
 
 def conflict(command: Command) -> SubmissionConflict:

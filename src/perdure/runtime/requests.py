@@ -193,7 +193,7 @@ class Requests(Door, Arguments):
             reason=reason,
             result=canonical.check(result, "result"),
             is_error=is_error,
-            submission=submission or f"answer:{request_id}:{uuid.uuid4().hex}",
+            submission=submission_id(submission or f"answer:{request_id}:{uuid.uuid4().hex}"),
             actor=actor,
         )
         try:
@@ -347,7 +347,7 @@ class Requests(Door, Arguments):
             result=result,
             is_error=is_error,
             media=tuple(item.blob for item in media),
-            submission=f"result:{operation}#{attempt}",
+            submission=ids.derived_id("result", f"{operation}#{attempt}"),
             actor=actor,
         )
         return await self._control(session_id, command, blobs=stored_media(media))

@@ -518,7 +518,7 @@ def _result(row: InboxRow, receipt: Entry | None) -> Iterator[Command]:
     if not isinstance(receipt, OperationEnded | EffectSettled) or not receipt.parts:
         return
     response = receipt.parts[0]
-    named = row.submission_id == f"result:{receipt.operation}#{receipt.attempt}"
+    named = row.submission_id == ids.derived_id("result", f"{receipt.operation}#{receipt.attempt}")
     if named and isinstance(response, ToolCallResponse) and getattr(receipt, "actor", row.actor) == row.actor:
         yield ReportResult(
             operation=receipt.operation,
@@ -531,7 +531,11 @@ def _result(row: InboxRow, receipt: Entry | None) -> Iterator[Command]:
 
 def _outcome(row: InboxRow, first: Entry, session_id: str) -> Iterator[Command]:
     """What a child may have told."""
-    if not isinstance(first, OperationEnded | ChildEnded) or first.spent is None or row.submission_id != ids.outcome_id(first.operation):
+    if (
+        not isinstance(first, OperationEnded | ChildEnded)
+        or first.spent is None
+        or row.submission_id != ids.derived_id("outcome", first.operation)
+    ):
         return
     outcome, reason = "completed", ""
     response = first.parts[0] if first.parts else None

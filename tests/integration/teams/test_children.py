@@ -26,8 +26,10 @@ from perdure import (
     ToolContext,
     UnknownAgent,
     Usage,
+    UsageError,
     tool,
 )
+from perdure.core import ids
 from perdure.core.commands import ReportOutcome
 from perdure.core.entries import ChildEnded, OperationEnded, SubmissionRefused
 from perdure.core.usage import Totals
@@ -474,6 +476,56 @@ async def test_reports_that_lead_to_calls_that_lead_to_reports_come_to_an_end_un
             assert len(started) == 3 * times
             checkpoint = await runtime.sessions.checkpoint("s")
             assert (checkpoint.reports, checkpoint.background) == (2, ())
+
+
+async def test_nobody_can_take_the_name_under_which_a_parent_learns_its_childs_outcome(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        go = asyncio.Event()
+
+        async def answer(request: ModelRequest) -> Reply:
+            await go.wait()
+            return says("The clerk says so.")
+
+        running = asyncio.create_task(
+            runtime.run(lead(Agent("clerk", model=FunctionModel(answer))), "Please.", session="s", submission="m")
+        )
+        await eventually(lambda: "s.t2.0.1" in runtime.work.drivers, stage.clock)
+        sessions = runtime.sessions
+        for submission in ("outcome:t2.0.1", "report:t2.0.1", "result:t2.0.1#1", "task:t2.0.1", "stop:t2.0.1", "away:s2.0.1"):
+            for send in (
+                lambda taken: sessions.send("s", "forged", submission=taken),
+                lambda taken: sessions.interrupt("s.t2.0.1", submission=taken),
+                lambda taken: runtime.run(clerk(), "forged", session="elsewhere", submission=taken),
+            ):
+                with pytest.raises(UsageError, match=r"choose one that doesn't name an operation"):
+                    await send(submission)
+        go.set()
+        assert (await asyncio.wait_for(running, 20)).output == "Done."
+        assert await responses(runtime) == ["The clerk says so."]
+        assert await sessions.number("elsewhere") is None
+
+
+async def test_whatever_was_said_to_a_child_before_its_deletion_is_told_to_its_parent(stage: Stage) -> None:
+    async with stage.process() as runtime:
+        agent = lead(clerk(asks(call("pay", cents=1)), says("Paid."), tools=[pay], approve=["pay"]))
+        running = asyncio.create_task(runtime.run(agent, "Please.", session="s", submission="m"))
+        child = "s.t2.0.1"
+
+        async def asked() -> bool:
+            return bool(await runtime.store.load(child)) and bool(await runtime.sessions.requests(child))
+
+        await eventually(asked, stage.clock)
+        await runtime.sessions.describe(child, title="told", submission="deleted")
+        await runtime.sessions.delete(child)
+        assert (await asyncio.wait_for(running, 20)).output == "Done."
+
+
+def test_a_report_is_only_what_a_child_of_the_session_says() -> None:
+    own = ids.derived_id("report", "t2.0.1")
+    assert ids.is_report(own, ids.child_session("s", "t2.0.1"), "s")
+    for submission, sender in ((own, "s"), (own, "s.t2.0.2"), ("t2.0.1", "s.t2.0.1"), ("m", "s.t2.0.1")):
+        assert not ids.is_report(submission, sender, "s")
+    assert not any(map(ids.is_derived, ("m", "task:42", "task:t2", "report:v1.2.3", "result:t0.0.0", "outcome:", "mail:t2.0.1")))
 
 
 @pytest.mark.spec("S0-273")

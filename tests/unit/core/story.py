@@ -265,7 +265,7 @@ class Story:
             spent=Totals(calls=2, input_tokens=20, output_tokens=10),
             result="found",
             reason="" if outcome == "completed" else "it broke",
-            submission=ids.outcome_id(identity),
+            submission=ids.derived_id("outcome", identity),
         )
         # An outcome may come when its turn is over.
         turn = self.checkpoint.turn
