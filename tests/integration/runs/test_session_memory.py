@@ -76,11 +76,16 @@ class Talker:
         return [request.purpose for request in self.asked]
 
 
-async def remembered(process: Process, session: str = "s") -> list[str]:
-    """The facts that a session remembers now."""
+async def state(process: Process, session: str = "s") -> dict[str, Any]:
+    """What a session keeps of its memory now."""
     rows = await process.sessions.entries(session)
     states = [entry.value for entry in rows if isinstance(entry, ExtensionSet) and entry.extension == MEMORY]
-    return [fact["content"] for fact in states[-1].get("entries", [])] if states else []
+    return states[-1] if states else {}
+
+
+async def remembered(process: Process, session: str = "s") -> list[str]:
+    """The facts that a session remembers now."""
+    return [fact["content"] for fact in (await state(process, session)).get("entries", [])]
 
 
 async def sound(process: Process) -> None:
@@ -328,6 +333,7 @@ async def test_a_provider_that_refuses_is_passed_over_and_asked_again_once_more_
         # What the failed one should have seen is looked through by the next.
         assert "<0>" in talker.asked[3].messages[0].text
         assert await remembered(process) == ["x"]
+        assert (await state(process))["extractions"] == 2
 
 
 async def test_a_provider_that_is_busy_is_tried_again_and_every_attempt_is_in_the_ledger(place: Place, tmp_path: Path) -> None:
