@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import resource
 import secrets
 import sys
@@ -26,6 +27,7 @@ from perdure.core.errors import (
     InvalidURL,
     MissingExtra,
     StoreBroken,
+    StoreCorrupt,
     StoreFull,
     StoreReadOnly,
     UsageError,
@@ -42,6 +44,8 @@ from perdure.store.postgres.sql import channel_of, sql_for
 from perdure.store.postgres.writer import BATCH_LIMIT
 from perdure.workers.procrastinate import ProcrastinateEngine
 from tests.postgres import Server
+
+from .test_postgres_conformance import PARTITIONED
 
 
 @asynccontextmanager
@@ -371,15 +375,39 @@ def test_what_is_old_is_destroyed_from_the_command_line(postgres: Server, capsys
 
 
 @pytest.mark.parametrize(
-    "break_it", ["DROP TABLE {}.effects", "DROP FUNCTION {}.seek", "DROP TYPE {}.send CASCADE", "ALTER TABLE {}.journal RENAME TO j"]
+    ("break_it", "lost"),
+    [
+        ("DROP TABLE {}.effects", "effects"),
+        ("ALTER TABLE {}.journal RENAME TO j", "journal"),
+        ("ALTER TABLE {}.sessions RENAME COLUMN fence TO fenced", "sessions.fence"),
+        ("ALTER TABLE {}.inbox DROP COLUMN not_before", "inbox.not_before"),
+        ("ALTER TYPE {}.answer DROP ATTRIBUTE pending CASCADE", "answer.pending"),
+        ("DROP INDEX {}.inbox_waiting", "inbox (root, no, arrival)"),
+        ("ALTER TABLE {}.sessions DROP CONSTRAINT sessions_session_id_key", "unique sessions (session_id)"),
+        ("DROP FUNCTION {}.seek", "seek()"),
+        ("DROP TYPE {}.send CASCADE", "send"),
+    ],
 )
-async def test_a_schema_that_is_not_whole_is_refused_by_name(postgres: Server, break_it: str) -> None:
+@pytest.mark.parametrize("partitioned", [False, True])
+async def test_a_schema_that_is_not_whole_is_refused_by_name(postgres: Server, break_it: str, lost: str, partitioned: bool) -> None:
     schema = postgres.schema()
     async with opened(postgres, schema) as store:
         await create(store)
+    if partitioned:
+        postgres.execute(PARTITIONED.read_text().replace("perdure.", f"{schema}."))
+        break_it = break_it.replace("inbox_waiting", "inbox_root_no_arrival_idx")
+        async with opened(postgres, schema):
+            pass
     postgres.execute(break_it.format(f'"{schema}"'))
-    with pytest.raises(FormatUnknown, match=r"not whole: .*(effects|seek|send|journal)"):
+    with pytest.raises(StoreCorrupt, match=rf"has lost .*{re.escape(lost)}"):
         await PostgresStore(postgres.store(schema)).open()
+
+
+async def test_all_that_a_store_makes_is_looked_for_when_it_is_opened(postgres: Server) -> None:
+    schema = postgres.schema()
+    async with opened(postgres, schema):
+        found = sql_for(schema).queries["found"].decode().replace("$1", "%s")
+        assert {name for (name,) in postgres.execute(found, schema, schema)} == sql_for(schema).objects
 
 
 async def test_a_table_that_goes_while_it_is_used_is_an_error_of_its_kind(postgres: Server) -> None:

@@ -154,11 +154,9 @@ class Database:
             raise FormatUnknown(
                 f"{shown} has format {self._format(facts)}; this version knows {FORMAT}", hint="it was left as it is; use a newer perdure"
             )
-        missing = self._sql.objects - found
-        if missing:
-            raise FormatUnknown(
-                f"the schema of {shown} is not whole: {', '.join(sorted(missing))} missing", hint="restore it from a backup"
-            )
+        # What others added is theirs.
+        if missing := sorted(self._sql.objects - found):
+            raise StoreCorrupt(f"{shown} has lost {', '.join(missing[:5])}", hint="it was left as it is; restore it from a backup")
         try:
             self.store_id, self.secret = facts["store_id"].decode(), facts["secret"]
         except KeyError as error:

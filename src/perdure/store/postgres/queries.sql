@@ -476,9 +476,19 @@ SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1::text);
 CREATE SCHEMA perdure;
 
 -- name: found
--- What is in the schema: tables, types and functions by name.
-SELECT c.relname::text FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-WHERE n.nspname = $1::text AND c.relkind IN ('r', 'p', 'c', 'v', 'm')
+-- What is in the schema: tables and types with their columns, indexes by what they are of (a partitioned table's have other names), functions.
+WITH tables AS (
+    SELECT c.oid, c.relname::text AS name FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = $1::text AND c.relkind IN ('r', 'p', 'c', 'v', 'm') AND NOT c.relispartition
+)
+SELECT t.name FROM tables AS t
+UNION ALL
+SELECT t.name || '.' || a.attname FROM tables AS t JOIN pg_catalog.pg_attribute AS a ON a.attrelid = t.oid
+WHERE a.attnum > 0 AND NOT a.attisdropped
+UNION ALL
+SELECT CASE WHEN i.indisunique THEN 'unique ' ELSE '' END || t.name || ' ('
+    || (SELECT string_agg(a.attname::text, ', ' ORDER BY a.attnum) FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = i.indexrelid) || ')'
+FROM tables AS t JOIN pg_catalog.pg_index AS i ON i.indrelid = t.oid WHERE i.indisvalid
 UNION ALL
 SELECT f.proname::text || '()' FROM pg_catalog.pg_proc AS f JOIN pg_catalog.pg_namespace AS n ON n.oid = f.pronamespace
 WHERE n.nspname = $1::text;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -29,7 +30,7 @@ class Version(NamedTuple):
 
 
 class Sql(NamedTuple):
-    """All the text that one schema needs, and the tables, types and functions that it must have."""
+    """All the text that one schema needs, what it must have as the statement ``found`` names it, and its tables."""
 
     queries: dict[str, bytes]
     versions: tuple[Version, ...]
@@ -56,10 +57,27 @@ def sql_for(schema: str) -> Sql:
     return Sql(
         queries={key: named(text).replace('"perdure."', channel).encode() for key, text in queries.items()},
         versions=tuple(Version(number, named(text)) for number, text in sorted(texts.items())),
-        objects=frozenset(re.findall(r"^CREATE (?:TABLE|TYPE) perdure\.(\w+)", made, re.MULTILINE))
-        | {f"{found}()" for found in re.findall(r"^CREATE FUNCTION perdure\.(\w+)", made, re.MULTILINE)},
+        objects=frozenset(_made(made)),
         tables=frozenset(re.findall(r"^CREATE TABLE perdure\.(\w+)", made, re.MULTILINE)),
     )
+
+
+def _made(text: str) -> Iterator[str]:
+    """What statements make: tables and types with their columns, indexes by what they are of, and functions."""
+    for name, body in re.findall(
+        r"^CREATE (?:TABLE|TYPE) perdure\.(\w+) (?:AS )?\((.*?)\)(?: WITH [^;]*)?;$", text, re.MULTILINE | re.DOTALL
+    ):
+        yield name
+        for part in re.split(r",(?![^(]*\))", body):
+            column, words = part.split(maxsplit=1)
+            if column == "PRIMARY":
+                yield f"unique {name} {words.removeprefix('KEY ').strip()}"
+                continue
+            yield f"{name}.{column}"
+            if words.endswith(("PRIMARY KEY", "UNIQUE")):
+                yield f"unique {name} ({column})"
+    yield from (f"{name} {columns}" for name, columns in re.findall(r"^CREATE INDEX \w+ ON perdure\.(\w+) (\([^)]*\))", text, re.MULTILINE))
+    yield from (f"{name}()" for name in re.findall(r"^CREATE FUNCTION perdure\.(\w+)", text, re.MULTILINE))
 
 
 def channel_of(schema: str) -> str:
