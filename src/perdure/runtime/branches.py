@@ -182,7 +182,8 @@ class Branches(Transcripts, Arguments):
         _, entries, blobs = kept(new)
         before = await revision_of(messages, old, cut)
         branched, revisions = old.branched(session, cut, before=before, added=[item.digest for item in entries])
-        await Lineage(self._runtime.store, head.row, old.layout).check()
+        # Before anything is written: what is done is answered without a read that could fail.
+        effects = await Lineage(self._runtime.store, head.row, old.layout.slice(0, cut)).count()
         now = max(self._runtime.clock.now(), head.now)
         title = checkpoint.title if title is None else check_title(title)
         labels = checkpoint.labels if labels is None else check_labels(labels)
@@ -244,7 +245,7 @@ class Branches(Transcripts, Arguments):
         )
         match answer:
             case Created():
-                return await self._fork(await self._head(name), forked, duplicate=False)
+                return _fork(name, forked, effects)
             case NoSession():
                 raise SessionNotFound(f"the session {session!r} was deleted", hint="what is gone can't be forked")
             case IdTaken():
@@ -293,18 +294,6 @@ class Branches(Transcripts, Arguments):
         transcript = Transcript.at(laid, rows[0].number, "")
         return messages, transcript, len(transcript.layout)
 
-    async def _fork(self, head: Loaded, forked: Forked, *, duplicate: bool) -> Fork:
-        transcript = Transcript.at(forked, forked.tail, forked.revision)
-        return Fork(
-            session_id=head.row.session_id,
-            parent=forked.session,
-            cut=forked.cut,
-            count=len(transcript.layout),
-            revision=forked.revision,
-            effects=await Lineage(self._runtime.store, head.row, transcript.layout).count(),
-            duplicate=duplicate,
-        )
-
     async def _known_fork(self, known: Loaded, session: str, at: int | None, replacement: Written | None, tools: ToolPolicy | None) -> Fork:
         """The fork that has this id already, if it is this one: of this session, at this cut, with these messages behind it and tools."""
         messages = Messages(self._runtime.store, known.row)
@@ -315,7 +304,8 @@ class Branches(Transcripts, Arguments):
             _, entries, _ = kept(() if replacement is None else written(replacement))
             own = Layout([Piece("", there.cut + 1, there.tail + 1)])
             if await messages.digests(own) == [entry.digest for entry in entries]:
-                return await self._fork(await self._head(known.row.session_id), there, duplicate=True)
+                effects = await Lineage(self._runtime.store, known.row, Layout(there.pieces)).count()
+                return _fork(known.row.session_id, there, effects, duplicate=True)
         raise SessionExists(f"there is another session {known.row.session_id!r}", hint="give the branch another id, or none")
 
     async def tree(self, session_id: str) -> list[Branch]:
@@ -407,6 +397,18 @@ class Branches(Transcripts, Arguments):
             at=receipt.at,
             shown=item.shown,
         )
+
+
+def _fork(session_id: str, forked: Forked, effects: int, *, duplicate: bool = False) -> Fork:
+    return Fork(
+        session_id=session_id,
+        parent=forked.session,
+        cut=forked.cut,
+        count=forked.count,
+        revision=forked.revision,
+        effects=effects,
+        duplicate=duplicate,
+    )
 
 
 async def _forked(messages: Messages) -> Forked:

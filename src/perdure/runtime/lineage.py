@@ -69,11 +69,6 @@ class Lineage:
         """Whether anything can lie beyond the transcript."""
         return checkpoint.transcript.base > 0
 
-    async def check(self) -> None:
-        """Raises `StoreCorrupt` if the sessions that this one was forked from can't be told."""
-        if self._row.parent_kind == "fork":
-            await self._lineage()
-
     async def all(self, prefix: bytes = b"", *, shown: bool = False) -> list[Beyond]:
         """The effects whose key begins so, oldest ancestors first; with ``shown`` also those whose call is in the transcript."""
         found: list[Beyond] = []

@@ -34,7 +34,7 @@ from ..core.entries import (
     TurnEnded,
     TurnEnding,
 )
-from ..core.errors import InvalidSpan, NewerRules, NothingChanged, SessionBusy, StoreCorrupt
+from ..core.errors import InvalidSpan, NewerRules, NothingChanged, SessionBusy, StoreCorrupt, StoreError
 from ..core.evolve import calls_in
 from ..core.journal import open_entry
 from ..core.memory import MEMORY, STATE
@@ -145,11 +145,16 @@ class Redaction(Transcripts):
             if await self._commit_edit(head, batch, command):
                 redacted = batch.entries[0]
                 assert isinstance(redacted, Redacted)
+                try:
+                    left = await self._left_behind(head, checkpoint, batch, redacted, taken)
+                except StoreError as error:
+                    # What is gone is gone, whatever can't be looked for now.
+                    left = [f"whether anything else of the tree, or a consumer, has it can't be told: {error.message}"]
                 return Removed(
                     session_id=session_id,
                     seq=redacted.seq,
                     entries=batch.redacted,
-                    unreachable=(*taken.unreachable, *await self._left_behind(head, checkpoint, batch, redacted, taken)),
+                    unreachable=(*taken.unreachable, *left),
                     submission=name,
                 )
         raise SessionBusy(f"{session_id!r} changes all the time", hint="try again when less is going on")

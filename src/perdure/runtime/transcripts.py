@@ -15,7 +15,7 @@ from ..core import canonical, commands
 from ..core import checkpoint as checkpoints
 from ..core.checkpoint import Checkpoint
 from ..core.commands import Command, RedactContent, RestoreRevision, RewriteSpan
-from ..core.entries import Laid, Rewritten
+from ..core.entries import Entry, Laid, Rewritten
 from ..core.errors import (
     CutThroughCall,
     InvalidSpan,
@@ -26,6 +26,7 @@ from ..core.errors import (
     UsageError,
 )
 from ..core.evolve import calls_in
+from ..core.layout import Layout
 from ..core.messages import Message
 from ..core.phase import phase
 from ..core.reports import EditTranscript
@@ -370,10 +371,10 @@ class Transcripts(Attachments):
             except _Known as known:
                 return await self._known_edit(head, submission, known.seq)
             batch.apply(report)
+            # Before the commit: what is done is answered without a read that could fail.
+            effects = await Lineage(self._runtime.store, head.row, report.new.layout).count()
             if await self._commit_edit(head, batch, report.command):
-                written_entry = batch.entries[0]
-                assert isinstance(written_entry, Rewritten)
-                return await self._edited(head, batch.checkpoint, written_entry, submission)
+                return _edited(session_id, batch.entries[0], submission, effects)
         raise SessionBusy(f"{session_id!r} changes all the time", hint="try again when less is going on")
 
     async def _commit_edit(self, head: Loaded, batch: Batch, command: RewriteSpan | RestoreRevision | RedactContent) -> bool:
@@ -385,20 +386,22 @@ class Transcripts(Attachments):
     async def _known_edit(self, head: Loaded, submission: str, seq: int) -> Edit:
         entry = await Messages(self._runtime.store, head.row).laid(seq)
         assert isinstance(entry, Rewritten)
-        return await self._edited(head, checkpoints.decode(head.row.checkpoint), entry, submission, duplicate=True)
+        effects = await Lineage(self._runtime.store, head.row, Layout(entry.pieces)).count()
+        return _edited(head.row.session_id, entry, submission, effects, duplicate=True)
 
-    async def _edited(self, head: Loaded, checkpoint: Checkpoint, entry: Rewritten, submission: str, *, duplicate: bool = False) -> Edit:
-        layout = Transcript.at(entry, entry.tail, entry.revision).layout
-        return Edit(
-            session_id=head.row.session_id,
-            revision=entry.revision,
-            parent=entry.expected,
-            count=len(layout),
-            seq=entry.seq,
-            effects=await Lineage(self._runtime.store, head.row, layout).count(),
-            submission=submission,
-            duplicate=duplicate,
-        )
+
+def _edited(session_id: str, entry: Entry, submission: str, effects: int, *, duplicate: bool = False) -> Edit:
+    assert isinstance(entry, Rewritten)
+    return Edit(
+        session_id=session_id,
+        revision=entry.revision,
+        parent=entry.expected,
+        count=entry.count,
+        seq=entry.seq,
+        effects=effects,
+        submission=submission,
+        duplicate=duplicate,
+    )
 
 
 def _check_known(earlier: InboxRow | None, command: Command) -> None:

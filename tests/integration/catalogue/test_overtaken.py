@@ -17,7 +17,7 @@ from perdure.testing.faults import WRITES, Call
 
 from ..interactive.acting import Place, Process
 from ..media.pictures import png
-from .talking import Payments, paying, sound, talk
+from .talking import Payments, lines, paying, sound, talk
 from .test_archive import Charging
 
 Operation = Callable[[Process], Awaitable[Any]]
@@ -142,6 +142,45 @@ async def test_what_is_durable_is_answered_though_nothing_can_be_read_after_it(m
         assert not sent.duplicate
         receipt = await other.store.submission((await other.row()).no, sent.id)
         assert receipt is not None
+        await sound(other)
+
+
+async def restored(process: Process) -> Any:
+    return await process.sessions.restore("s", await process.sessions.revision("s", 2))
+
+
+EDITS: dict[str, Operation] = {
+    "rewritten": lambda process: process.sessions.rewrite("s", (2, 6), ["other"]),
+    "restored": restored,
+    "forked": lambda process: process.sessions.fork("s", at=2, session_id="f"),
+    "forked from a fork": lambda process: process.sessions.fork("branch", at=2, replacement=["other"], session_id="f"),
+    "redacted": lambda process: process.sessions.redact("s", 2),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+async def test_a_transcript_that_was_changed_is_answered_for_though_nothing_can_be_read_after_it(place: Place, name: str) -> None:
+    written: list[str] = []
+
+    async def gate(call: Call, when: str) -> None:
+        if written and when == "before":
+            raise StoreBroken("it can't be reached")
+        if call.kind in ("commit", "create") and when == "after":
+            written.append(call.kind)
+
+    payments = Payments()
+    async with place.process() as other, place.process(gate=gate) as process:
+        await talk(other, "hello", "pay A 5 r1", agent=paying(payments))
+        await other.sessions.fork("s", session_id="branch")
+        edited = await EDITS[name](process)
+        assert written
+        assert not edited.duplicate
+        if name == "redacted":
+            assert edited.unreachable == ("whether anything else of the tree, or a consumer, has it can't be told: it can't be reached",)
+        else:
+            assert edited.effects == len(await other.sessions.effects(edited.session_id)) == 1
+            there = await lines(other, edited.session_id), await other.sessions.revision(edited.session_id)
+            assert (edited.count, edited.revision) == (len(there[0]), there[1])
         await sound(other)
 
 
