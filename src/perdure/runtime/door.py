@@ -9,7 +9,7 @@ from itertools import takewhile
 import msgspec
 
 from ..core import checkpoint as checkpoints
-from ..core import commands
+from ..core import commands, ids
 from ..core.checkpoint import Checkpoint
 from ..core.commands import (
     Answer,
@@ -24,8 +24,9 @@ from ..core.commands import (
     Revive,
     RunCommand,
 )
-from ..core.entries import SubmissionRefused
+from ..core.entries import OperationEnded, OperationStarted, SubmissionRefused
 from ..core.errors import InvalidMessage, QueueFull, SessionArchived, StaleRequest, StoreCorrupt, StoreError, UsageError
+from ..core.journal import open_entry
 from ..core.rules.requests import check_decision
 from ..store.base import AlreadyThere, Committed, Conflict, InboxRow, Loaded, NewSession, NoSession, QueueIsFull, Send, StoredBlob
 from .about import REASON_LIMIT, check_text
@@ -33,7 +34,7 @@ from .batch import TRIES, Batch, receipt_row
 from .control import commit_by_sender, is_control, promote_steers, take_control, take_row
 from .halting import halted
 from .ledger import Ledger
-from .messages import read_entry
+from .messages import PAGE, read_entries, read_entry
 from .names import check_id, conflict
 from .scope import Scope, missing, put_away
 
@@ -43,6 +44,9 @@ _log = logging.getLogger("perdure.runtime")
 
 OWN_CODE = (RunCommand.kind, CallTool.kind)
 """The kinds of commands that only a process with the agent's code can carry out."""
+
+ATTEMPTS = (OperationStarted.kind, OperationEnded.kind)
+"""The entries that tell of an attempt; one that came from another system only says how it ended."""
 
 COMMAND_LIMIT = 900 * 1024
 """The longest body of a command: the entry that takes it up holds little more, and is limited as well (bytes)."""
@@ -137,6 +141,8 @@ class Door(Scope):
             checkpoint = checkpoints.decode(row.checkpoint)
             if isinstance(command, Answer) and late is None:
                 _check_answer(checkpoint, command, now)
+            if isinstance(command, ReportResult) and not checkpoint.archived and checkpoint.operation(command.operation) is None:
+                await self._check_began(head, command)
             waiting = await self._runtime.store.inbox(row.no)
             if command.kind in OWN_CODE or row.holder is not None or row.status == "stuck" or any(map(is_control, waiting)):
                 try:
@@ -191,6 +197,21 @@ class Door(Scope):
         entry = await read_entry(self._runtime.store, head.row.no, seq)
         if isinstance(entry, SubmissionRefused) and entry.failure.code == StaleRequest.code:
             raise StaleRequest(entry.failure.message, hint="`perdure show` lists what was asked and answered")
+
+    async def _check_began(self, head: Loaded, command: ReportResult) -> None:
+        """Raises `StaleRequest` for what an attempt came to that the journal never had."""
+        after = ids.began(command.operation)
+        while after:
+            rows = await read_entries(self._runtime.store, head.row.no, after=after, kinds=ATTEMPTS, limit=PAGE)
+            for entry in map(open_entry, rows):
+                assert isinstance(entry, OperationStarted | OperationEnded)
+                if (entry.operation, entry.attempt) == (command.operation, command.attempt):
+                    return
+            after = rows[-1].seq if rows else 0
+        raise StaleRequest(
+            f"{head.row.session_id!r} never began attempt {command.attempt} of {command.operation!r}",
+            hint="nothing was changed; a store that was restored from a backup doesn't know of what came later",
+        )
 
     async def _apply(
         self,

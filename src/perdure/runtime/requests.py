@@ -326,7 +326,11 @@ class Requests(Door, Arguments):
         return begun[0].agent if begun else head.row.agent
 
     async def report(self, token: str, result: Any = None, *, is_error: bool = False, actor: str = "") -> Submission:
-        """The result of one attempt, from whoever holds its callback token. Sending it twice is sending it once."""
+        """The result of one attempt, from whoever holds its callback token. Sending it twice is sending it once.
+
+        Raises `UsageError` for a token that this store didn't give, and `StaleRequest`, and nothing is stored, for an attempt that the
+        session never began. One whose outcome is known stays as it is, and the journal says that this came too late.
+        """
         session_id, operation, attempt = tokens.read(self._runtime.store.secret, check_text(token, "the callback token", tokens.LIMIT))
         return await self.report_attempt(session_id, operation, attempt, result, is_error, actor)
 
@@ -335,7 +339,7 @@ class Requests(Door, Arguments):
     ) -> Submission:
         """What one attempt came to, known to somebody who ran it or asked. It settles an effect that was reported as uncertain.
 
-        Raises `LimitExceeded` for a result that is too long.
+        Raises `LimitExceeded` for a result that is too long, and `StaleRequest` for an attempt that the session never began.
         """
         result, media = parted(result)
         result = canonical.check(result, "result")

@@ -50,6 +50,7 @@ MODULES: tuple[ModuleType, ...] = (
 
 SOME: tuple[Callable[..., Any], ...] = (
     test_ambiguity.test_only_what_is_declared_to_know_its_key_is_repeated_under_the_same_key,
+    test_ambiguity.test_a_result_of_what_was_never_begun_is_refused_at_once_and_nothing_of_it_is_stored,
     test_ambiguity.test_a_person_decides_from_any_process_and_the_decision_is_an_entry,
     test_children.test_the_childs_last_answer_is_the_calls_result_and_what_it_used_is_counted_once,
     test_children.test_a_parent_that_is_deleted_takes_its_child_with_it,

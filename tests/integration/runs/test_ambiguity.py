@@ -33,6 +33,7 @@ from perdure import (
 from perdure.core.entries import TERMINALS, EffectSettled, OperationEnded, OperationStarted, RequestClosed, RequestOpened
 from perdure.core.errors import SubmissionConflict
 from perdure.core.ids import idempotency_key
+from perdure.runtime import tokens
 from perdure.store.base import Commit, Committed
 from perdure.testing import FaultStore
 from perdure.testing.faults import Call
@@ -519,11 +520,11 @@ async def test_a_process_that_lost_the_session_ends_no_turn_of_it(processes: Pro
 
 
 async def test_a_callback_may_come_at_any_time_once_and_only_with_the_token(processes: Processes) -> None:
-    tokens: list[str] = []
+    given: list[str] = []
 
     @tool(effect="external", timeout=60)
     async def order(ctx: ToolContext) -> None:
-        tokens.append(ctx.callback_token)
+        given.append(ctx.callback_token)
         await asyncio.sleep(60)
 
     runtime = await processes.start()
@@ -532,21 +533,70 @@ async def test_a_callback_may_come_at_any_time_once_and_only_with_the_token(proc
     elsewhere = await processes.start()
 
     with pytest.raises(perdure.PerdureError):
-        await elsewhere.sessions.report(tokens[0][:-2] + ("AA" if tokens[0][-2:] != "AA" else "BB"), "forged")
+        await elsewhere.sessions.report(given[0][:-2] + ("AA" if given[0][-2:] != "AA" else "BB"), "forged")
     assert len(await elsewhere.sessions.uncertain("s")) == 1
 
     await elsewhere.sessions.archive("s")
-    first = await elsewhere.sessions.report(tokens[0], {"status": "delivered"})
-    again = await elsewhere.sessions.report(tokens[0], {"status": "delivered"})
+    first = await elsewhere.sessions.report(given[0], {"status": "delivered"})
+    again = await elsewhere.sessions.report(given[0], {"status": "delivered"})
     assert (first.id, again.duplicate) == (again.id, True)
     with pytest.raises(SubmissionConflict):
-        await elsewhere.sessions.report(tokens[0], {"status": "lost"})
+        await elsewhere.sessions.report(given[0], {"status": "lost"})
     [settled] = await entries(elsewhere, "effect_settled")
     assert settled.parts[0].response == {"status": "delivered"}
     assert await elsewhere.sessions.uncertain("s") == []
     await elsewhere.sessions.delete("s")
     with pytest.raises(perdure.SessionNotFound):
-        await elsewhere.sessions.report(tokens[0], {"status": "late"})
+        await elsewhere.sessions.report(given[0], {"status": "late"})
+
+
+@pytest.mark.parametrize("held", [False, True])
+async def test_a_result_of_what_was_never_begun_is_refused_at_once_and_nothing_of_it_is_stored(processes: Processes, held: bool) -> None:
+    @tool(effect="external", timeout=60)
+    async def order() -> None:
+        await asyncio.sleep(60)
+
+    @tool
+    async def wait() -> None:
+        begun.set()
+        await let_go.wait()
+
+    begun, let_go = asyncio.Event(), asyncio.Event()
+    model = ScriptedModel(
+        [
+            Reply(tool_calls=[ToolCall(name="order", arguments={})]),
+            Reply("No word yet."),
+            Reply(tool_calls=[ToolCall(name="wait", arguments={})]),
+            Reply("Done."),
+        ]
+    )
+    agent = Agent("a", model=model, tools=[order, wait])
+    runtime = await processes.start()
+    await runtime.run(agent, "Please.", session="s")
+    [unknown] = await runtime.sessions.uncertain("s")
+    running = asyncio.create_task(runtime.run(agent, "Go on.", session="s")) if held else None
+    if running is not None:
+        await asyncio.wait((running, asyncio.create_task(begun.wait())), return_when=asyncio.FIRST_COMPLETED)
+    elsewhere = await processes.start()
+    head = await elsewhere.store.load("s")
+    assert head is not None
+
+    assert (head.row.holder is not None) == held
+    # As in a store that was restored from a backup: its tokens are good, and what they are of came after it.
+    for operation, attempt in ((unknown.operation, 2), ("t2.0.7", 1), ("t999.0.1", 1), ("s999.0.1", 1), ("charge", 1)):
+        token = tokens.issue(elsewhere.store.secret, "s", operation, attempt)
+        with pytest.raises(StaleRequest, match="never began"):
+            await elsewhere.sessions.report(token, "delivered")
+    assert await elsewhere.store.load("s") == head
+    assert await elsewhere.store.inbox(head.row.no) == []
+
+    await elsewhere.sessions.report(tokens.issue(elsewhere.store.secret, "s", unknown.operation, 1), "delivered")
+    if running is not None:
+        let_go.set()
+        await running
+    [settled] = await entries(elsewhere, "effect_settled")
+    assert settled.operation == unknown.operation
+    assert await entries(elsewhere, "submission_refused") == []
 
 
 # --------------------------------------------------------------------------------------------------- what hooks keep of a result

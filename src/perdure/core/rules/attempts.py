@@ -224,7 +224,8 @@ def report(draft: Draft, command: Report) -> None:
 def _settle_late(draft: Draft, command: Report) -> None:
     late, receipt = command.command, command.receipt
     if receipt is None:
-        raise StaleRequest(f"the outcome of {late.operation} attempt {late.attempt} is known already", hint="nothing was changed")
+        words = f"the outcome of {late.operation} attempt {late.attempt} is known already, or was never waited for"
+        raise StaleRequest(words, hint="nothing was changed")
     settle(draft, late.operation, late.attempt, receipt.seq, command.parts, late)
     response = command.parts[0]
     name = response.name if isinstance(response, ToolCallResponse) else receipt.operation
