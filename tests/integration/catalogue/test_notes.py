@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -209,13 +210,18 @@ async def test_archived_and_unknown_are_told_apart_and_a_whole_journal_from_one_
             await process.sessions.entries("never")
 
 
-@pytest.mark.spec("E-047", "B-A-130")
-async def test_a_checkpoint_that_cannot_be_read_is_an_error_and_never_absence(tmp_path: Any) -> None:
+async def spoiled(tmp_path: Path) -> Place:
+    """Where a session has a checkpoint that can't be read."""
     place = Place("sqlite", tmp_path / "agents.db")
     async with place.process() as process:
         await process.run(PLAIN, "hello", session="s", submission="m1")
     place.execute("UPDATE sessions SET checkpoint = x'00'")
-    async with place.process() as process:
+    return place
+
+
+@pytest.mark.spec("E-047", "B-A-130")
+async def test_a_checkpoint_that_cannot_be_read_is_an_error_and_never_absence(tmp_path: Path) -> None:
+    async with (await spoiled(tmp_path)).process() as process:
         before = await process.everything()
         for looking in (
             process.sessions.checkpoint("s"),
@@ -229,12 +235,8 @@ async def test_a_checkpoint_that_cannot_be_read_is_an_error_and_never_absence(tm
 
 
 @pytest.mark.spec("B-B-179", "B-B-201")
-async def test_a_session_whose_checkpoint_cannot_be_read_is_neither_restricted_nor_forked(tmp_path: Any) -> None:
-    place = Place("sqlite", tmp_path / "agents.db")
-    async with place.process() as process:
-        await process.run(PLAIN, "hello", session="s", submission="m1")
-    place.execute("UPDATE sessions SET checkpoint = x'00'")
-    async with place.process() as process:
+async def test_a_session_whose_checkpoint_cannot_be_read_is_neither_restricted_nor_forked(tmp_path: Path) -> None:
+    async with (await spoiled(tmp_path)).process() as process:
         before = await process.everything()
         for changing in (process.sessions.restrict("s", ToolPolicy()), process.sessions.fork("s", session_id="branch")):
             with pytest.raises(StoreCorrupt):
