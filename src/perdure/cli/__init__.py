@@ -59,11 +59,14 @@ def _awaited(answer: Coroutine[Any, Any, int]) -> int:
 
 
 def _quiet_logs() -> None:
-    """The library's log repeats what the commands show themselves; PERDURE_DEBUG shows it too."""
+    """The library's log repeats what the commands show themselves, but for its advice; PERDURE_DEBUG shows it too."""
     import logging
 
     if os.environ.get("PERDURE_DEBUG", "") in ("", "0"):
         logging.getLogger("perdure").addHandler(logging.NullHandler())
         logging.getLogger("perdure").propagate = False
+        if logging.lastResort is not None:
+            # It finds standard error anew with every line, wherever a terminal has that go meanwhile.
+            logging.getLogger("perdure.advice").addHandler(logging.lastResort)
     else:
         logging.basicConfig(stream=sys.stderr, level=logging.INFO)

@@ -78,6 +78,7 @@ def worker(arguments: argparse.Namespace) -> Awaitable[int]:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     # Nobody is shown what a worker does but by its log.
     logging.getLogger("perdure").propagate = True
+    logging.getLogger("perdure.advice").handlers.clear()
     # Its lines are about its own jobs, which are only hints.
     logging.getLogger("procrastinate").setLevel(logging.WARNING)
     for handler in logging.getLogger().handlers:

@@ -108,6 +108,9 @@ Late: TypeAlias = Callable[[str, int, Any, bool], None]
 
 _log = logging.getLogger("perdure.runtime")
 
+_advice = logging.getLogger("perdure.advice")
+"""What only whoever writes the agents can mend: commands show it, too."""
+
 
 def keep_parts(
     parts: tuple[Part, ...], *, calls: int = INLINE_LIMIT, texts: int = INLINE_LIMIT
@@ -475,7 +478,7 @@ class Performer:
             case None:
                 if operation.plan.effect == "transactional" and (self.steps is None or not self.steps.acted(operation.id)):
                     # That there was nothing to write is for the tool to know; what it did elsewhere is as unguarded as if it said nothing.
-                    _log.warning("the transactional tool %s ended without its transaction: %s", tool.name, NOTHING_WRITTEN)
+                    _advice.warning("the transactional tool %s ended without its transaction: %s", tool.name, NOTHING_WRITTEN)
                 return self._responded(operation, "succeeded", ended.result(), is_error=False)
             case ResultInvalid():
                 return self._responded(operation, "succeeded", said(error), is_error=True)

@@ -51,6 +51,31 @@ def test_a_worker_finishes_what_was_sent_and_drains_on_a_signal(perdure: Program
     assert perdure.errors.rstrip().endswith("drained")
 
 
+IDLE = '''
+from perdure import Agent, Reply, ScriptedModel, ToolCall, ToolContext, tool
+
+@tool(effect="transactional")
+async def idle(ctx: ToolContext) -> str:
+    """Have a transaction, and leave it alone."""
+    return "did nothing"
+
+agent = Agent("idle", model=ScriptedModel([Reply(tool_calls=[ToolCall("idle", {})]), "done"] * 2), tools=[idle])
+'''
+
+
+def test_who_writes_a_tool_that_never_used_its_transaction_is_told_once_by_a_command_and_by_a_worker(perdure: Program) -> None:
+    told = "the transactional tool idle ended without its transaction"
+    (perdure.directory / "leaving.py").write_text(IDLE)
+    perdure("run", "leaving:agent", "go", "--session", "s")
+    assert perdure.errors.count(told) == 1
+    worker = perdure.start("worker", "--agents", "leaving:agent", "--poll", "0.1")
+    perdure("send", "s", "again")
+    perdure.until(lambda: perdure.json("why", "s")["status"] == "idle" and not perdure.json("why", "s")["queue"])
+    worker.send_signal(signal.SIGTERM)
+    perdure.end(worker)
+    assert perdure.errors.count(told) == 1
+
+
 def test_a_tool_that_goes_on_when_it_is_cancelled_keeps_no_worker_from_ending(perdure: Program) -> None:
     (perdure.directory / "stubborn.py").write_text(STUBBORN)
     perdure("run", "stubborn:calm", "hello", "--session", "s")
