@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import sys
+import termios
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
@@ -24,6 +26,9 @@ from .text import clean, duration, short
 __all__ = ["Above", "Terminal"]
 
 TICK_SECONDS = 0.25
+
+_CHARACTERS = 6
+"""Where a terminal's special characters stand among its settings."""
 
 LIVE_LINES = 6
 """How much of a line that is still being written is shown above the prompt."""
@@ -132,7 +137,7 @@ class Terminal:
     def opened(cls, out: IO[str]) -> Iterator[Terminal]:
         """Take a terminal over, inside an event loop. Everything that is printed inside goes above the line that is being typed."""
         above = Above(out)
-        with redirect_stdout(above), redirect_stderr(above):
+        with _every_key_kept(sys.stdin.fileno()), redirect_stdout(above), redirect_stderr(above):
             try:
                 yield cls(above, create_output(stdout=cast(TextIO, out)))
             finally:
@@ -276,6 +281,21 @@ class Terminal:
     def _toolbar(self) -> StyleAndTextTuples | None:
         text = self.footer()
         return [("noreverse fg:ansibrightblack", short(text, max(20, _columns() - 1)))] if text else None
+
+
+@contextmanager
+def _every_key_kept(fd: int) -> Iterator[None]:
+    """A terminal makes nothing of a Ctrl-D that comes while no prompt reads keys: the next prompt finds it, as everything typed ahead."""
+    before = termios.tcgetattr(fd)
+    kept = termios.tcgetattr(fd)
+    kept[_CHARACTERS][termios.VEOF] = os.fpathconf(fd, "PC_VDISABLE").to_bytes(1, "big")
+    termios.tcsetattr(fd, termios.TCSANOW, kept)
+    try:
+        yield
+    finally:
+        # It may be gone.
+        with suppress(termios.error):
+            termios.tcsetattr(fd, termios.TCSANOW, before)
 
 
 def _columns() -> int:

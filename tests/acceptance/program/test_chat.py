@@ -379,6 +379,38 @@ def test_before_the_first_message_commands_say_that_nothing_has_begun(perdure: P
     assert "is kept" not in screen.text
 
 
+def test_whoever_leaves_before_the_next_prompt_stands_there_has_left(perdure: Program, chat: Chat) -> None:
+    (perdure.directory / "pondering.py").write_text(PONDERING)
+    screen = chat("pondering:agent")
+    screen.until(prompt)
+    (perdure.directory / "wait").touch()
+    screen.type("/model")
+    perdure.until((perdure.directory / "asked").exists)
+    screen.child.send("\x04")
+    perdure.go()
+    assert screen.end() == 0
+    assert "* one" in screen.text
+
+
+PONDERING = """
+import pathlib, time
+from perdure import Agent, FunctionModel, Router
+
+HERE = pathlib.Path(__file__).parent
+
+class Pondering(Router):
+    @property
+    def names(self):
+        if (HERE / "wait").exists():
+            (HERE / "asked").touch()
+            while not (HERE / "go").exists():
+                time.sleep(0.005)
+        return super().names
+
+agent = Agent("pondering", model=Pondering({"one": FunctionModel(lambda request: "one"), "two": FunctionModel(lambda request: "two")}))
+"""
+
+
 def test_unknown_commands_and_another_agents_session_are_refused_in_words(perdure: Program, chat: Chat, slow: str) -> None:
     perdure.go()
     screen = chat(SHOP, "--session", "s")
