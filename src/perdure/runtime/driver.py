@@ -601,6 +601,9 @@ class Driver:
         else:
             self.runtime.work.freed()
         self.feed.publish(batch.entries)
+        if not self.held:
+            # What others committed since was kept from the watchers, who hear of all that a holder commits.
+            self.feed.notice()
         if batch.checkpoint.parent is not None:
             self._tell_callers(batch)
         self.runtime.news.observe(self.session_id, batch)

@@ -84,6 +84,7 @@ class Watch:
         self._news = asyncio.Event()
         self._error: BaseException | None = None
         self.overflowed = False
+        self.noticed = False
         self.closed = False
 
     def put(self, events: Iterable[Event]) -> None:
@@ -96,7 +97,8 @@ class Watch:
         self._news.set()
 
     def notice(self) -> None:
-        """Something may have changed in the store."""
+        """Something may have changed in the store, besides what was put."""
+        self.noticed = True
         self._news.set()
 
     def end(self, error: BaseException | None = None) -> None:

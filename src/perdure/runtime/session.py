@@ -279,7 +279,7 @@ class Session:
                 if events and self._owner is not None and self._no is None:
                     # Somebody created it meanwhile, and it may be somebody else's.
                     await self._number()
-                if not events or watch.overflowed:
+                if watch.overflowed:
                     watch.overflowed = False
                     for entry in await self._stored(cursor):
                         cursor = entry.seq
@@ -295,6 +295,12 @@ class Session:
                     if event.seq == cursor + 1:
                         cursor = event.seq
                         yield event
+                if watch.noticed or not events:
+                    # What other processes committed is behind what was told here, and nobody may say so again.
+                    watch.noticed = False
+                    for entry in await self._stored(cursor):
+                        cursor = entry.seq
+                        yield entry
                 if watch.closed and not watch.pending:
                     await watch.wait()
                     return

@@ -6,7 +6,10 @@ import asyncio
 from pathlib import Path
 
 import perdure
-from perdure import Agent, Entry, ScriptedModel, TurnCompleted
+from perdure import Agent, ApprovalRequested, Entry, Reply, ScriptedModel, SessionCreated, ToolCall, TurnCompleted, TurnStarted, tool
+from perdure.testing.faults import Call
+
+from ..interactive.acting import Place, until
 
 
 async def test_a_handle_that_was_opened_before_its_session_existed_sees_what_another_process_does(tmp_path: Path) -> None:
@@ -19,6 +22,49 @@ async def test_a_handle_that_was_opened_before_its_session_existed_sees_what_ano
             await worker.run(Agent("a", model=ScriptedModel(["hello"])), "hi", session="s", submission="m")
             await asyncio.wait_for(watching, 5)
     assert [entry.seq for entry in seen] == [*range(1, len(seen) + 1)]
+
+
+async def test_what_another_process_does_right_after_this_one_is_seen_by_a_slow_reader(place: Place) -> None:
+    @tool(effect="external")
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    agent = Agent("a", model=ScriptedModel([Reply(tool_calls=[ToolCall("pay", {})]), "it was denied"]), tools=[pay], approve=["pay"])
+    async with place.process() as watcher, place.process() as worker:
+        await worker.sessions.send("s", "hi", submission="m", agent="a")
+        seen: list[Entry] = []
+        async with watcher.session("s") as handle:
+            async for event in handle.events(after=0):
+                if isinstance(event, Entry):
+                    seen.append(event)
+                if isinstance(event, SessionCreated):
+                    await worker.recover([agent], session="s")
+                if isinstance(event, ApprovalRequested):
+                    # The denial is committed here, and the end elsewhere, before anything more is read.
+                    await handle.deny(event.request_id)
+                    await worker.recover([agent], session="s")
+                    # What was announced of it is heard before this goes on.
+                    await asyncio.sleep(0)
+                if isinstance(event, TurnCompleted):
+                    break
+    assert [entry.seq for entry in seen] == [*range(1, len(seen) + 1)]
+
+
+async def test_what_another_process_does_before_this_one_learned_that_it_let_go_is_seen(place: Place) -> None:
+    agent = Agent("a", model=ScriptedModel(["one", "two"]))
+    async with place.process() as worker:
+
+        async def gate(call: Call, when: str) -> None:
+            if when == "after" and call.kind == "commit" and call.given.release and not done:
+                done.append(True)
+                await worker.run(agent, "again", session="s", submission="n")
+
+        done: list[bool] = []
+        async with place.process(gate=gate) as watcher, watcher.session("s", agent) as handle:
+            await handle.send("hi", submission="m")
+            seen = await until(handle, TurnCompleted, after=0, count=2)
+    assert [event.submission for event in seen if isinstance(event, TurnStarted)] == ["m", "n"]
 
 
 async def _until_completed(handle: perdure.Session, seen: list[Entry]) -> None:
