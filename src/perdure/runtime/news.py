@@ -30,6 +30,7 @@ class News:
         self.callers: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
         self._session_ids: dict[int, str] = {}
+        self._absent: set[str] = set()
         self._unlisten: Callable[[], None] | None = None
 
     def feed(self, session_id: str) -> Feed:
@@ -55,11 +56,17 @@ class News:
         if feed is not None and not feed.watched and session_id not in self._runtime.work.drivers:
             del self.feeds[session_id]
             self._session_ids.pop(self._numbers.pop(session_id, 0), None)
+            self._absent.discard(session_id)
 
     def known(self, no: int, session_id: str) -> None:
         """The store's number of a session that somebody here looks at."""
         self._numbers[session_id], self._session_ids[no] = no, session_id
+        self._absent.discard(session_id)
         self.listen()
+
+    def absent(self, session_id: str) -> None:
+        """Somebody here looks at a session that doesn't exist: whatever is told of a number that nobody knows may be its beginning."""
+        self._absent.add(session_id)
 
     def listen(self) -> None:
         """Hear of changes that other processes make, from now until the runtime closes."""
@@ -72,6 +79,9 @@ class News:
                 self.notice(session_id, sure=True)
         elif no in self._session_ids:
             self.notice(self._session_ids[no], sure=False)
+        else:
+            for session_id in [*self._absent]:
+                self.notice(session_id, sure=True)
 
     def notice(self, session_id: str, *, sure: bool) -> None:
         """Something may have been sent to, or committed in, a session."""

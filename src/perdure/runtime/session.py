@@ -127,6 +127,9 @@ class Session:
 
     def _new_watch(self) -> Watch:
         watch = self._runtime.news.feed(self.id).watch()
+        if self._no is not None:
+            # It was forgotten when nobody watched any more.
+            self._runtime.news.known(self._no, self.id)
         self._watches.add(watch)
         return watch
 
@@ -311,7 +314,9 @@ class Session:
     async def _number(self) -> int | None:
         if self._no is None:
             no = await self._sessions.number(self.id)
-            if no is not None:
+            if no is None:
+                self._runtime.news.absent(self.id)
+            else:
                 self._no = no
                 self._runtime.news.known(no, self.id)
         return self._no

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import perdure
-from perdure import Agent, ApprovalRequested, Entry, Reply, ScriptedModel, SessionCreated, ToolCall, TurnCompleted, TurnStarted, tool
+from perdure import (
+    Agent,
+    ApprovalRequested,
+    Entry,
+    Reply,
+    ScriptedModel,
+    SessionCreated,
+    SessionOpened,
+    ToolCall,
+    TurnCompleted,
+    TurnStarted,
+    tool,
+)
 from perdure.testing.faults import Call
 
 from ..interactive.acting import Place, until
@@ -22,6 +36,28 @@ async def test_a_handle_that_was_opened_before_its_session_existed_sees_what_ano
             await worker.run(Agent("a", model=ScriptedModel(["hello"])), "hi", session="s", submission="m")
             await asyncio.wait_for(watching, 5)
     assert [entry.seq for entry in seen] == [*range(1, len(seen) + 1)]
+
+
+async def test_a_handle_is_told_that_its_session_begins(place: Place) -> None:
+    async with place.process() as watcher, place.process() as worker, watcher.session("s") as handle:
+        seen: list[Any] = []
+        watching = asyncio.ensure_future(_until_completed(handle, seen))
+        await asyncio.sleep(0)
+        await worker.run(Agent("a", model=ScriptedModel(["hello"])), "hi", session="s", submission="m")
+        await watching
+
+
+async def test_a_handle_that_is_read_again_after_nobody_watched_is_told_of_what_comes(place: Place) -> None:
+    agent = Agent("a", model=ScriptedModel(["one", "two"]))
+    async with place.process() as watcher, place.process() as worker:
+        await worker.run(agent, "hi", session="s", submission="m")
+        async with watcher.session("s") as handle:
+            async with aclosing(handle.events(after=0)) as events:
+                assert isinstance(await anext(events), SessionOpened)
+            watching = asyncio.ensure_future(until(handle))
+            await asyncio.sleep(0)
+            await worker.run(agent, "again", session="s", submission="n")
+            assert (await watching)[-1].submission == "n"
 
 
 async def test_what_another_process_does_right_after_this_one_is_seen_by_a_slow_reader(place: Place) -> None:
