@@ -56,6 +56,10 @@ UNKNOWN = "execution interrupted; result unknown after restart"
 UNKNOWN_LIVE = "execution interrupted; result unknown"
 
 
+PATIENCE = 120.0
+"""How long a process may live (seconds). Only what hangs lives so long: a test may try hundreds of turns on a busy machine."""
+
+
 class Place:
     """A store that several processes, one after the other or at once, connect to."""
 
@@ -78,7 +82,7 @@ class Place:
         """A process; left, it is as dead as one that was killed if its store is."""
         store = FaultStore(self.connect(), faults=faults, gate=gate, clock=self.clock)
         process = Process(store, clock=self.clock, grace=0)
-        async with process, asyncio.timeout(20):
+        async with process, asyncio.timeout(PATIENCE):
             yield process
 
     def execute(self, *statements: str) -> None:
