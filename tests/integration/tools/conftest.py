@@ -97,7 +97,7 @@ def needs_bubblewrap() -> None:
         pytest.skip(f"bubblewrap doesn't work here: {least.stderr.strip()}")
 
 
-async def until(condition: Callable[[], Any], seconds: float = 10) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 60) -> None:
     """Wait for a condition; fail if it isn't met."""
     end = time.monotonic() + seconds
     while not condition():
