@@ -84,7 +84,8 @@ class Watch:
         self._news = asyncio.Event()
         self._error: BaseException | None = None
         self.overflowed = False
-        self.noticed = False
+        # What came before it watched was told to nobody.
+        self.noticed = True
         self.closed = False
 
     def put(self, events: Iterable[Event]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import perdure
 from perdure import (
@@ -13,7 +14,9 @@ from perdure import (
     ApprovalRequested,
     Entry,
     Reply,
+    ResumeRequested,
     ScriptedModel,
+    Session,
     SessionCreated,
     SessionOpened,
     ToolCall,
@@ -58,6 +61,33 @@ async def test_a_handle_that_is_read_again_after_nobody_watched_is_told_of_what_
             await asyncio.sleep(0)
             await worker.run(agent, "again", session="s", submission="n")
             assert (await watching)[-1].submission == "n"
+
+
+async def test_what_another_process_does_while_a_handle_is_opened_is_seen_although_something_live_is_told_first(place: Place) -> None:
+    agent = Agent("a", model=ScriptedModel(["one", "two", "other"]))
+    async with place.process() as watcher, place.process() as worker:
+        await worker.run(agent, "hi", session="s", submission="m")
+        look = Session._look
+
+        async def slowly(handle: Session) -> SessionOpened:
+            seen = await look(handle)
+            await worker.run(agent, "again", session="s", submission="n")
+            # What was announced of it is heard before anybody watches.
+            await asyncio.sleep(0)
+            return seen
+
+        with patch.object(Session, "_look", slowly):
+            handle = await watcher.session("s").__aenter__()
+        await worker.run(agent, "elsewhere", session="t", submission="o")
+        await handle.request_resume("t")
+        asked = 1
+        async for event in handle.events():
+            if isinstance(event, ResumeRequested) and asked == 1:
+                asked += 1
+                await handle.request_resume("t")
+            if isinstance(event, TurnCompleted):
+                break
+        await handle.__aexit__(None, None, None)
 
 
 async def test_what_another_process_does_right_after_this_one_is_seen_by_a_slow_reader(place: Place) -> None:
