@@ -20,6 +20,7 @@ from ..core.commands import Interrupt, PostMessage
 from ..core.entries import (
     DefinitionChange,
     ExtensionSet,
+    QueueChanged,
     RequestOpened,
     SessionChanged,
     SubmissionRefused,
@@ -222,10 +223,13 @@ class Driver:
         """
         try:
             while self.held or self._wanted:
-                told, asked = self._told, self._asked
+                told, asked, held = self._told, self._asked, self.held
                 state = await self.advance()
                 if self.held:
                     self.taken_up.set()
+                if self.held and not held:
+                    # What ended elsewhere before this goes on is not to wait for the end of that.
+                    await self.runtime.news.look_for_results(self.session_id, pending=self._pending)
                 if state == "again" and not self._waits_for_effects():
                     continue
                 if state in ("parked", "elsewhere"):
@@ -255,6 +259,12 @@ class Driver:
             self._family.leave()
             self._hooks.abandon()
             await self._hooks.end_session()
+
+    @property
+    def _pending(self) -> list[str]:
+        """The submissions that are known to be unsettled: the running turn's, and those that wait."""
+        turn = self._known.checkpoint.turn
+        return [row.submission_id for row in self._known.rows] + ([turn.submission] if turn is not None else [])
 
     @property
     def _wanted(self) -> bool:
@@ -618,7 +628,7 @@ class Driver:
             for entry in batch.entries:
                 if isinstance(entry, TurnEnded):
                     await self._called.complete(self.store, commit.no, entry)
-        if TurnEnded in kinds or SubmissionRefused in kinds:
+        if not kinds.isdisjoint((TurnEnded, SubmissionRefused, QueueChanged)):
             self.runtime.news.settled(self, batch)
 
     def _tell_callers(self, batch: Batch) -> None:

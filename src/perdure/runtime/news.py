@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from ..core.entries import SubmissionRefused, TurnEnded
+from ..core.entries import QueueChanged, SubmissionRefused, TurnEnded
 from ..core.errors import RuntimeClosed, SessionArchived, SessionNotFound, SubmissionRejected
 from .batch import Batch
 from .feed import ChildAsked, Feed, Watch
 from .observing import Change
-from .result import Result, refused
+from .result import Result, refused, withdrawn
 
 if TYPE_CHECKING:
     from .driver import Driver
@@ -100,7 +100,7 @@ class News:
             )
 
     def settled(self, driver: Driver, batch: Batch) -> None:
-        """Tell who waits for a turn that it is over."""
+        """Tell who waits for a turn that it is over, or never begins."""
         for entry in batch.entries:
             if isinstance(entry, TurnEnded):
                 key = (driver.session_id, entry.submission)
@@ -108,6 +108,8 @@ class News:
                     self._resolve(key, driver.result_of(entry))
             elif isinstance(entry, SubmissionRefused):
                 self._fail((driver.session_id, entry.submission), refused(entry))
+            elif isinstance(entry, QueueChanged) and entry.change == "withdrawn":
+                self._fail((driver.session_id, entry.submission), withdrawn())
 
     def _resolve(self, key: tuple[str, str], result: Result) -> None:
         for waiter in self.waiters.get(key, ()):
@@ -119,9 +121,9 @@ class News:
             if not waiter.done():
                 waiter.set_exception(error)
 
-    async def look_for_results(self, session_id: str) -> None:
-        """Whether turns that somebody here waits for ended elsewhere."""
-        for key in [key for key in self.waiters if key[0] == session_id]:
+    async def look_for_results(self, session_id: str, *, pending: Collection[str] = ()) -> None:
+        """Whether turns that somebody here waits for ended elsewhere; those of ``pending`` submissions didn't."""
+        for key in [key for key in self.waiters if key[0] == session_id and key[1] not in pending]:
             try:
                 result = await self._runtime.sessions.result(*key)
             except (SubmissionRejected, SessionArchived) as refusal:

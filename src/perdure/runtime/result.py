@@ -16,7 +16,7 @@ from ..core.records import Ending, Failure
 from ..core.usage import Totals
 from .model_calls import ModelCall, Spending
 
-__all__ = ["Result", "refused", "result_of", "typed"]
+__all__ = ["Result", "refused", "result_of", "typed", "withdrawn"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +83,11 @@ def result_of(session_id: str, ended: TurnEnded, answer: Message | None, calls: 
 def refused(entry: SubmissionRefused) -> SubmissionRejected:
     """What whoever sent a refused submission is told."""
     return SubmissionRejected(entry.failure.message, reason=entry.failure.code)
+
+
+def withdrawn() -> SubmissionRejected:
+    """What whoever sent a message that was taken back is told."""
+    return SubmissionRejected("the message was withdrawn before it was delivered", reason="withdrawn")
 
 
 def typed(result: Result, agent: Agent) -> Result:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ..agent import Agent
 from ..core.entries import MessageAdded, OperationEnded, OperationStarted, QueueChanged, SubmissionRefused, TurnEnded
-from ..core.errors import SessionArchived, SubmissionRejected
+from ..core.errors import SessionArchived
 from ..core.journal import open_entry
 from ..store.base import Loaded
 from .context import CONTEXT_KINDS, Context
 from .messages import read_entries
 from .model_calls import model_calls
 from .names import check_id
-from .result import Result, refused, result_of, typed
+from .result import Result, refused, result_of, typed, withdrawn
 from .scope import Scope
 
 __all__ = ["Results"]
@@ -41,7 +41,7 @@ class Results(Scope):
         if isinstance(entry, SubmissionRefused):
             raise refused(entry)
         if isinstance(entry, QueueChanged):
-            raise SubmissionRejected("the message was withdrawn before it was delivered", reason="withdrawn")
+            raise withdrawn()
         if not isinstance(entry, TurnEnded):
             return None
         started = entry.began
