@@ -131,6 +131,9 @@ class Session:
             # It was forgotten when nobody watched any more.
             self._runtime.news.known(self._no, self.id)
         self._watches.add(watch)
+        if self._no is not None:
+            # Whoever watched it while this one looked may have gone, and with them what was known of it here.
+            self._runtime.news.known(self._no, self.id)
         return watch
 
     def _leave(self, watch: Watch) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from perdure import Agent, FunctionModel, ModelRequest, Reply, SubmissionRejected, ToolCall, tool
+from perdure import Agent, FunctionModel, ModelRequest, Reply, Session, SubmissionRejected, ToolCall, tool
+from perdure.testing.faults import Call
 
 from .acting import Place, eventually
 
@@ -65,3 +67,38 @@ async def test_who_waits_for_a_turn_that_somebody_else_ends_is_told_while_the_ne
 
 async def _asked(process: Any) -> bool:
     return await process.sessions.number("s") is not None and bool(await process.sessions.requests("s"))
+
+
+async def test_a_handle_that_is_opened_while_the_last_one_is_closed_hears_what_others_do(place: Place) -> None:
+    looking, go = asyncio.Event(), asyncio.Event()
+    opening: asyncio.Task[Session] | None = None
+
+    async def gate(call: Call, when: str) -> None:
+        # It has found the session, and looks at it.
+        if asyncio.current_task() is opening and call.kind == "load" and call.answer is None and call.nth >= looks + 2:
+            looking.set()
+            await go.wait()
+
+    async with place.process() as other, place.process(gate=gate) as process:
+        await other.sessions.send("s", "hello", submission="m1")
+        async with process.session("s"):
+            looks = process.faulty.count("load")
+            opening = asyncio.create_task(process.session("s").__aenter__())
+            await looking.wait()
+        go.set()
+        handle = await opening
+        events = handle.events()
+        listening = asyncio.create_task(_first_note(events))
+        await asyncio.sleep(0)
+        await other.sessions.note("s", "by the way")
+        assert await listening == "by the way"
+        with suppress(GeneratorExit):
+            await events.aclose()  # type: ignore[attr-defined]
+        await handle.__aexit__(None, None, None)
+
+
+async def _first_note(events: Any) -> str:
+    async for event in events:
+        if event.__class__.__name__ == "NoteAdded":
+            return str(event.text)
+    return ""
