@@ -242,6 +242,9 @@ class Door(Scope):
             if checkpoint.archived:
                 raise put_away(head.row.session_id)
             if not (late or isinstance(command, ReportResult | ReportOutcome)):
+                if await self._runtime.store.submission(head.row.no, command.submission) is not None:
+                    # Somebody who sent the very same was faster, and it is refused for what that did.
+                    return None
                 raise refusal
         seq = batch.consumed[command.submission]
         arrival = head.row.inbox_head + 1

@@ -102,3 +102,16 @@ async def _first_note(events: Any) -> str:
         if event.__class__.__name__ == "NoteAdded":
             return str(event.text)
     return ""
+
+
+async def test_who_withdraws_a_message_by_two_calls_at_once_is_told_the_same_by_both(place: Place) -> None:
+    told: list[bool] = []
+
+    async def gate(call: Call, when: str) -> None:
+        if (call.kind, when) == ("inbox", "before") and not told:
+            told.append((await other.sessions.withdraw("s", "m1", submission="w1")).duplicate)
+
+    async with place.process() as other, place.process(gate=gate) as process:
+        await other.sessions.send("s", "hello", submission="m1")
+        told.append((await process.sessions.withdraw("s", "m1", submission="w1")).duplicate)
+    assert told == [False, True]
