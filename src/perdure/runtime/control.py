@@ -124,8 +124,7 @@ def promote_steers(batch: Batch, rows: list[InboxRow]) -> None:
         command = decode_row(row) if _waits(row, batch) else None
         if isinstance(command, PostMessage) and command.deliver == "steer":
             batch.apply(Promote(submission=row.submission_id, at=batch.now))
-            # The digest stays: sending the steer again is still sending it once.
-            _edit(batch, rows, index, msgspec.structs.replace(command, deliver="queue"), row.digest)
+            _edit(batch, rows, index, msgspec.structs.replace(command, deliver="queue"))
 
 
 def _change_queue(batch: Batch, rows: list[InboxRow], command: EditMessage | Withdraw) -> None:
@@ -144,13 +143,14 @@ def _change_queue(batch: Batch, rows: list[InboxRow], command: EditMessage | Wit
     if isinstance(command, Withdraw):
         batch.consumed[command.message] = batch.settled[command.message] = batch.consumed[command.submission]
     elif place is not None:
-        _edit(batch, rows, place, changed, content)
+        _edit(batch, rows, place, changed)
 
 
-def _edit(batch: Batch, rows: list[InboxRow], place: int, command: PostMessage, digest: str) -> None:
+def _edit(batch: Batch, rows: list[InboxRow], place: int, command: PostMessage) -> None:
     row, body = rows[place], commands.encode(command)
-    batch.edited[row.submission_id] = Edited(submission_id=row.submission_id, digest=digest, body=body)
-    rows[place] = msgspec.structs.replace(row, digest=digest, body=body)
+    # The digest stays: sending again what was sent is still sending it once.
+    batch.edited[row.submission_id] = Edited(submission_id=row.submission_id, digest=row.digest, body=body)
+    rows[place] = msgspec.structs.replace(row, body=body)
 
 
 def _waits(row: InboxRow, batch: Batch) -> bool:

@@ -117,6 +117,7 @@ class SessionCheck:
         self.recoveries = 0
         self.catalogued = 0
         self.latest_arrival_at = 0
+        self.edited: dict[str, str] = {}
         self.pending: list[InboxRow] = []
         self.submissions = 0
         self.seen: dict[str, None] = {}
@@ -300,6 +301,8 @@ class SessionCheck:
                 self.found("journal", entry.seq, f"entry {entry.receipt} is not the receipt that it settles")
         if isinstance(entry, OperationEnded | entries.EffectSettled):
             self.receipts[entry.seq] = entry
+        if isinstance(entry, entries.QueueChanged) and entry.change == "edited":
+            self.edited[entry.submission] = entry.content
         self.fence = max(self.fence, getattr(entry, "fence", 0))
         self._count(entry)
         try:
@@ -540,9 +543,15 @@ class SessionCheck:
         notes = await self._notes_of(row, max(first.seq, second.seq if second is not None else 0)) if row.kind == PostMessage.kind else []
         told = [first.seq, *([second.seq] if second is not None else []), *(item.seq for item in (*added, *notes))]
         if not any(seq in (self.left or {}) for seq in told):
-            problem = facts.consumption(row, first, second, added, [note.text for note in notes], self.row.session_id)
-            if problem:
-                return problem
+            said = [row.digest]
+            if row.submission_id in self.edited:
+                # The row is still what was sent, and the journal holds what that was made into.
+                said.append(self.edited[row.submission_id])
+            texts = [note.text for note in notes]
+            rows = [msgspec.structs.replace(row, digest=digest) for digest in said]
+            problems = [facts.consumption(item, first, second, added, texts, self.row.session_id) for item in rows]
+            if all(problems):
+                return problems[-1]
         before = await self._entry(row.consumed_seq - 1)
         if row.kind not in commands.WAITING and before is not None and first.at != max(row.at, before.at):
             return "the entry that consumed it has another time"
@@ -593,7 +602,7 @@ class SessionCheck:
         if isinstance(command, PostMessage) and command.deliver == "queue":
             # A steer that outlived its turn waits in the queue now, and is still the submission that it was.
             said.add(commands.digest(msgspec.structs.replace(command, deliver=sys.intern("steer"))))
-        if row.digest not in said or commands.encode(command) != row.body:
+        if said.isdisjoint((row.digest, self.edited.get(row.submission_id))) or commands.encode(command) != row.body:
             return "its body is not what the digest says"
         if row.at < self.row.created - CLOCKS_MS:
             return "it was sent before its session was created"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -289,3 +290,42 @@ async def test_a_submission_is_the_same_however_its_words_came_about(runtime: Ru
     first = await runtime.sessions.send("s", "hello", submission="m", deliver="turn")
     again = await runtime.sessions.send("s", "hello", submission="m", deliver="".join(["tu", "rn"]))  # type: ignore[arg-type]
     assert (first.duplicate, again.duplicate) == (False, True)
+
+
+async def test_a_message_that_was_edited_is_still_the_one_that_was_sent(runtime: Runtime) -> None:
+    agent = payer()
+    request = await park(runtime, agent)
+    await runtime.sessions.send("s", "a", submission="a")
+    await runtime.sessions.edit("s", "a", "A, better")
+    assert (await runtime.sessions.send("s", "a", submission="a")).duplicate
+    with pytest.raises(perdure.SubmissionConflict):
+        await runtime.sessions.send("s", "A, better", submission="a")
+    assert await problems_in(runtime.store) == []
+    await runtime.sessions.approve("s", request.request_id)
+    assert (await runtime.run(agent, "a", session="s", submission="a")).ok
+    assert [message.text for message in await runtime.sessions.history("s") if message.role == "user"] == ["5", "A, better"]
+    assert await problems_in(runtime.store) == []
+
+
+async def test_a_message_that_is_edited_and_taken_up_in_one_commit_leaves_the_session_whole(runtime: Runtime) -> None:
+    begun = asyncio.Event()
+
+    async def answer(request: ModelRequest) -> Reply:
+        if request.messages[-1].text == "wait":
+            begun.set()
+            await asyncio.Event().wait()
+        return Reply("ok")
+
+    agent = Agent("waiter", model=FunctionModel(answer))
+    first = asyncio.create_task(runtime.run(agent, "wait", session="s", submission="first"))
+    await begun.wait()
+    second = asyncio.create_task(runtime.run(agent, "a", session="s", submission="a"))
+    while not await runtime.store.inbox(1):
+        await asyncio.sleep(0)
+    await asyncio.gather(runtime.sessions.interrupt("s"), runtime.sessions.edit("s", "a", "A, better"))
+    assert (await first).status == "aborted"
+    assert (await second).ok
+    entries = await runtime.sessions.entries("s")
+    places = {entry.kind: entry.seq for entry in entries if entry.kind in ("queue_changed", "turn_started")}
+    assert places["turn_started"] == places["queue_changed"] + 1
+    assert [message.text for message in await runtime.sessions.history("s") if message.role == "user"] == ["wait", "A, better"]
