@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any
 
 from ..core.commands import Halt, Repair
 from ..core.entries import Halted
-from ..core.errors import NothingChanged, PerdureError, SessionBusy, SessionHalted, SessionNotFound, StoreCorrupt
+from ..core.errors import NothingChanged, PerdureError, SessionBusy, SessionHalted, SessionNotFound, StoreCorrupt, StoreError
 from ..core.journal import link, open_entry
 from ..store.base import Catalogue, Claim, Commit, Committed, Loaded, SessionRow, Store
+from ..store.passing import PassingStore
 from .names import submission_id
 
 if TYPE_CHECKING:
@@ -147,10 +149,35 @@ async def _look(store: Store, session_id: str) -> Loaded:
 
 
 async def _problems(store: Store, session_id: str) -> list[Problem]:
+    """What is damaged. Raises what kept the store from saying so: what could not be read this time is no damage."""
     # It reads with the eyes of a driver, which imports this.
     from .verify import verify
 
-    return [problem async for problem in verify(store, session_id)]
+    reading = _Reading(store)
+    found = [problem async for problem in verify(reading, session_id)]
+    if reading.failure is not None:
+        raise reading.failure
+    return found
+
+
+class _Reading(PassingStore):
+    """A store that is read through, and how it failed."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.failure: StoreError | None = None
+        # Whether the session was deleted is not read from it.
+        for name in {*vars(PassingStore), *vars(self)} - {"buried"}:
+            if iscoroutinefunction(method := getattr(inner, name, None)):
+                setattr(self, name, partial(self._read, method))
+
+    async def _read(self, method: Callable[..., Awaitable[Any]], *given: Any, **named: Any) -> Any:
+        try:
+            return await method(*given, **named)
+        except StoreError as error:
+            if error.retryable:
+                self.failure = error
+            raise
 
 
 async def _ends_whole(store: Store, head: Loaded) -> bool:

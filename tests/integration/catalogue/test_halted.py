@@ -10,7 +10,20 @@ from typing import Any
 
 import pytest
 
-from perdure import Agent, Entry, Fenced, FunctionModel, Halted, NothingChanged, Reply, SessionHalted, SessionNotFound, StoreCorrupt, image
+from perdure import (
+    Agent,
+    Entry,
+    Fenced,
+    FunctionModel,
+    Halted,
+    NothingChanged,
+    Reply,
+    SessionHalted,
+    SessionNotFound,
+    StoreBroken,
+    StoreCorrupt,
+    image,
+)
 from perdure.runtime.verify import verify
 from perdure.testing.faults import Fault
 
@@ -373,3 +386,23 @@ async def test_a_session_that_is_whole_is_not_halted_for_an_error_that_says_othe
         with pytest.raises(StoreCorrupt):
             await process.run(broken, "hello", session="s")
         assert (await process.row()).status != "halted"
+
+
+async def test_a_session_that_is_whole_is_not_found_damaged_because_the_store_failed_for_a_moment(tmp_path: Path) -> None:
+    memory, nth, failed = Place("memory", tmp_path), 0, True
+    while failed:
+        nth += 1
+        session = f"s{nth}"
+        async with memory.process() as process:
+            await talk(process, "hello", session=session)
+        async with memory.process(Fault(kind="any", nth=nth)) as process:
+            try:
+                await process.sessions.halt(session, reason="to be sure")
+                failed = False
+            except StoreBroken:
+                pass
+            process.faulty.faults = ()
+            said = [entry for entry in await process.sessions.entries(session, kinds=("halted",)) if isinstance(entry, Halted)]
+            assert [entry.problem for entry in said] == [""] * len(said)
+            assert ((await process.row(session)).status == "halted") == bool(said)
+    assert nth > 10
