@@ -16,7 +16,7 @@ from ..core.checkpoint import RULES, Checkpoint
 from ..core.commands import PostMessage
 from ..core.effects import effect_key
 from ..core.entries import Entry, OperationEnded, Rebased, Recovered, TurnEnded
-from ..core.errors import PerdureError
+from ..core.errors import PerdureError, SessionArchived
 from ..core.evolve import evolve
 from ..core.journal import GENESIS, Sealed, body_digest, link, open_entry
 from ..core.media import content_type
@@ -553,7 +553,8 @@ class SessionCheck:
             if all(problems):
                 return problems[-1]
         before = await self._entry(row.consumed_seq - 1)
-        if row.kind not in commands.WAITING and before is not None and first.at != max(row.at, before.at):
+        put_away = isinstance(first, entries.SubmissionRefused) and first.failure.code == SessionArchived.code
+        if row.kind not in commands.WAITING and not put_away and before is not None and first.at != max(row.at, before.at):
             return "the entry that consumed it has another time"
         if not self.row.created - CLOCKS_MS <= row.at <= first.at + CLOCKS_MS:
             return "it was sent at a time that can't be"

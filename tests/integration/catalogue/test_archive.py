@@ -31,7 +31,7 @@ from perdure.core.reports import Parked
 from perdure.runtime.verify import verify
 from perdure.store.base import Claim, Committed
 from perdure.testing import find_problems
-from perdure.testing.faults import Fault
+from perdure.testing.faults import Call, Fault
 
 from ..interactive.acting import UNKNOWN_LIVE, Past, Place, Process, counting, eventually, lived, transcript
 
@@ -525,3 +525,23 @@ async def test_who_comes_when_a_session_was_taken_out_is_not_refused_by_a_look_f
         # It was sent before, or after.
         assert all(isinstance(said, SessionArchived) or said.ok for said in await asyncio.gather(refused, return_exceptions=True))
         await clean(process)
+
+
+async def test_a_session_that_is_archived_before_its_holder_saw_an_interrupt_is_whole(place: Place) -> None:
+    charging, away, back = Charging(), False, asyncio.Event()
+
+    async def gate(call: Call, when: str) -> None:
+        if away:
+            await back.wait()
+
+    async with place.process() as other, place.process(gate=gate) as holder:
+        turn = asyncio.create_task(holder.run(charging.agent, "charge", session="s", submission="m1"))
+        await charging.begun.wait()
+        away = True
+        await other.sessions.interrupt("s", submission="i1")
+        place.clock.advance(5)
+        await other.sessions.archive("s")
+        assert await find_problems(other.store, "s") == []
+        away = False
+        back.set()
+        await asyncio.gather(turn, return_exceptions=True)
