@@ -133,7 +133,8 @@ class Feed:
     """The watchers of one session."""
 
     def __init__(self) -> None:
-        self._watches: set[Watch] = set()
+        # They are told in the order in which they came.
+        self._watches: dict[Watch, None] = {}
 
     @property
     def watched(self) -> bool:
@@ -143,12 +144,12 @@ class Feed:
     def watch(self) -> Watch:
         """A new watcher, from now on."""
         watch = Watch()
-        self._watches.add(watch)
+        self._watches[watch] = None
         return watch
 
     def leave(self, watch: Watch) -> None:
         """A watcher goes."""
-        self._watches.discard(watch)
+        self._watches.pop(watch, None)
 
     def publish(self, events: Iterable[Event]) -> None:
         """Committed entries or deltas, to everybody."""

@@ -26,7 +26,7 @@ class News:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self.feeds: dict[str, Feed] = {}
-        self.waiters: dict[tuple[str, str], set[asyncio.Future[Result]]] = {}
+        self.waiters: dict[tuple[str, str], dict[asyncio.Future[Result], None]] = {}
         self.callers: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
         self._session_ids: dict[int, str] = {}
@@ -75,7 +75,7 @@ class News:
 
     def _changed(self, no: int | None) -> None:
         if no is None:
-            for session_id in {*self._runtime.work.drivers, *self.feeds}:
+            for session_id in dict.fromkeys((*self._runtime.work.drivers, *self.feeds)):
                 self.notice(session_id, sure=True)
         elif no in self._session_ids:
             self.notice(self._session_ids[no], sure=False)
@@ -146,7 +146,7 @@ class News:
     def expect(self, session_id: str, submission: str) -> asyncio.Future[Result]:
         """The result of a turn, or the error of what worked on it, once it is known here; `drop` it in any case."""
         waiter: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self.waiters.setdefault((session_id, submission), set()).add(waiter)
+        self.waiters.setdefault((session_id, submission), {})[waiter] = None
         return waiter
 
     def drop(self, session_id: str, submission: str, waiter: asyncio.Future[Result]) -> None:
@@ -154,8 +154,8 @@ class News:
         if waiter.done() and not waiter.cancelled():
             # It may have been told of an error while the stored result was found.
             waiter.exception()
-        waiting = self.waiters.get((session_id, submission), set())
-        waiting.discard(waiter)
+        waiting = self.waiters.get((session_id, submission), {})
+        waiting.pop(waiter, None)
         if not waiting:
             self.waiters.pop((session_id, submission), None)
 
