@@ -227,8 +227,11 @@ class Engagements:
         store, runner = self._runtime.store, self.heartbeat.runner_id
         for _ in range(TRIES):
             head = await store.load(session_id)
-            if head is None or head.row.holder != runner or session_id in self.drivers:
+            if head is None or head.row.holder != runner:
                 return True
+            if (driver := self.drivers.get(session_id)) is not None:
+                # One that doesn't hold it may end without having taken it up.
+                return driver.held
             checkpoint = decode_checkpoint(head.row.checkpoint)
             status, wake_at = parked(checkpoint, await store.inbox(head.row.no), head.now)
             if wake_at is not None and not expected:

@@ -167,3 +167,50 @@ async def test_an_open_runtime_is_not_entered_again() -> None:
         with pytest.raises(perdure.UsageError):
             await runtime.__aenter__()
         await runtime.sessions.list()
+
+
+async def test_what_a_failed_driver_holds_is_let_go_although_somebody_came_and_went_meanwhile() -> None:
+    clock = VirtualClock()
+    broken = failed = False
+    came, went, looking = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def gate(call: Call, when: str) -> None:
+        nonlocal failed
+        task = asyncio.current_task()
+        if broken and when == "before" and isinstance(call.given, Commit):
+            failed = True
+            raise StoreBroken("the disk was full for a moment")
+        if not failed or when == "after" or task is None:
+            return
+        # Letting go waits until there is another driver, which looks until nobody wants anything of it any more.
+        if call.kind == "load" and task.get_name() == "perdure s":
+            looking.set()
+            await went.wait()
+        elif call.kind == "load" and task is not again:
+            await came.wait()
+        elif call.kind == "submission":
+            await looking.wait()
+
+    def answer(request: ModelRequest) -> str:
+        nonlocal broken
+        broken = request.messages[-1].text == "two"
+        return "hello"
+
+    agent, again = Agent("a", model=FunctionModel(answer)), None
+    async with Runtime(FaultStore(MemoryStore(clock.now), gate=gate), clock=clock) as runtime:
+        await runtime.run(agent, "one", session="s", submission="m-1")
+        with pytest.raises(StoreBroken):
+            await runtime.run(agent, "two", session="s", submission="m-2")
+        again = asyncio.create_task(runtime.run(agent, "one", session="s", submission="m-1"))
+        assert (await again).ok
+        came.set()
+        while runtime.background.tasks:
+            await asyncio.sleep(0)
+        broken = failed = False
+        went.set()
+        while runtime.work.drivers:
+            await asyncio.sleep(0)
+        for _ in range(100):
+            clock.advance(1000)
+            await asyncio.sleep(0)
+        assert (await runtime.sessions.info("s")).holder is None
