@@ -2,9 +2,10 @@
 
     outcome = await simulate(4711)
 
-Runners die, are paused beyond their lease and come back as zombies; the store fails before and after it did what it was asked; people
-send messages, steers, interrupts and answers, and send them again. After a while the storm ends, and everything has to come to its end
-with nothing lost, repeated or corrupted. The same seed is the same simulation, to the last operation.
+Processes die, are paused beyond their lease and come back as zombies; the store fails before and after it did what it was asked; people
+want whatever can be wanted of a session, from processes that hold it and from others, and ask for it again. After a while the storm ends,
+and everything has to come to its end with nothing lost, repeated or corrupted, and everybody told what is true. The same seed is the same
+simulation, to the last operation.
 """
 
 from __future__ import annotations
@@ -13,41 +14,43 @@ import asyncio
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..agent import Agent
-from ..core.entries import (
-    EffectSettled,
-    MessageAdded,
-    OperationEnded,
-    OperationStarted,
-    QueueChanged,
-    SubmissionRefused,
-    TurnEnded,
-    TurnStarted,
-)
-from ..core.errors import PerdureError, ProviderUnavailable, StaleRequest, StoreBroken, StoreError, SubmissionConflict
+from ..agent.middleware import CommandHandler, HookContext, Middleware
+from ..core.context import NOTES_TOOL
+from ..core.errors import PerdureError, ProviderUnavailable, Refused, StoreBroken, StoreError
 from ..core.ids import idempotency_key
-from ..core.journal import open_entry
 from ..core.messages import ToolCall
 from ..core.usage import Usage
 from ..models.base import ModelRequest
+from ..models.router import Router
 from ..models.scripted import FunctionModel, Reply
-from ..runtime.messages import read_entries
 from ..store.base import SessionQuery, Store
 from ..tools.context import ToolContext
 from ..tools.running import ToolError
 from ..tools.tool import Done, NotDone, Unknown, tool
-from .checks import find_problems
 from .clock import START, VirtualClock
 from .faults import Call, When
-from .stage import OPERATIONS, Life, MemoryPlace, Point, Script, Stage, Stalled
-from .world import Effect, World
+from .people import Call as Called
+from .people import People, Standing, make_wishes
+from .reckoning import find_all
+from .stage import OPERATIONS, Life, MemoryPlace, Place, Point, Script, Stage, Stalled
+from .world import World
 
 __all__ = ["Outcome", "SimulationFailed", "Weather", "simulate"]
+
+REST = 10_000
+"""How long nothing may happen before all is over (virtual milliseconds)."""
+
+SOON = 5_000
+"""How long somebody may wait for what the journal says, in a process that goes on (virtual milliseconds)."""
+
+PATIENCE = 90_000
+"""How long somebody may wait for an answer while nothing happens any more."""
 
 
 class SimulationFailed(AssertionError):
@@ -90,9 +93,10 @@ class _Simulation(Stage):
     seed: int = 0
     weather: Weather = field(default_factory=Weather)
     happened: Counter[str] = field(default_factory=Counter)
+    people: People = field(init=False)
     noted: int = 0
-    finished: bool = False
     random: random.Random = field(default_factory=random.Random)
+    _failures: Counter[tuple[str, int]] = field(default_factory=Counter)
     _paused: dict[str, int] = field(default_factory=dict)
     _trace: Any = field(default_factory=hashlib.sha256)
 
@@ -100,6 +104,11 @@ class _Simulation(Stage):
     def stormy(self) -> bool:
         """Whether anything may still go wrong."""
         return self.clock.now() < START + self.weather.storm
+
+    @property
+    def finished(self) -> bool:
+        """Whether everybody goes home."""
+        return self.people.over
 
     @property
     def trace(self) -> str:
@@ -125,6 +134,7 @@ class _Simulation(Stage):
             life.store.kill()
         elif self.random.random() < (weather.fails_before if when == "before" else weather.fails_after):
             self.happened[f"error {when} {call.kind}"] += 1
+            self._failures[life.actor, life.number] += 1
             raise StoreBroken(f"the simulated store fails {when} {call.kind}")
 
     async def _visit_in_world(self, point: Point) -> None:
@@ -151,36 +161,82 @@ class _Simulation(Stage):
             await self.clock.sleep_until(until)
 
     async def brew(self) -> None:
-        """Now and then a runner is stopped, and goes on later as if nothing had been."""
+        """Now and then a process is stopped, and goes on later as if nothing had been. After the storm all come to rest."""
+        mortals = [actor for actor in self.scripts if actor != "clerk"]
         while self.stormy:
             await self.clock.sleep_until(self.clock.now() + self.random.randrange(1000, 8000))
             if self.random.random() < self.weather.pause:
-                actor = f"runner {self.random.randrange(self.weather.runners)}"
                 self.happened["pause"] += 1
-                self._paused[actor] = self.clock.now() + self.random.randrange(1000, round(self.weather.lease * 2500))
+                actor, until = self.random.choice(mortals), self.clock.now() + self.random.randrange(1000, round(self.weather.lease * 2500))
+                self._paused[actor] = max(until, self._paused.get(actor, 0))
+        resting, ready = 0, max(self.people.last, *self._paused.values())
+        while resting < (PATIENCE if self.people.unheard else REST):
+            await self.clock.sleep_until(self.clock.now() + 1000)
+            resting = resting + 1000 if self.clock.now() > ready and await self._rests() else 0
+        self.people.over = True
+
+    async def watch(self) -> None:
+        """Note who waits for what the journal says already: a wake-up that was lost would often be made good by whatever comes next."""
+        while not self.people.over:
+            await self.clock.sleep_until(self.clock.now() + 1000)
+            with self.clock.busy():
+                async with self.looking() as store:
+                    for call in self.people.calls:
+                        if call.waits and not call.late:
+                            await self._time(store, call)
+
+    async def _time(self, store: Store, call: Called) -> None:
+        head, now = await store.load(call.wish.session), self.clock.now()
+        row = None if head is None else await store.submission(head.row.no, call.wish.submission)
+        if row is None or row.settled_seq is None:
+            return
+        if call.settled is None or self._paused.get(call.life.actor, 0) > now:
+            call.settled = now
+        call.late = now > call.settled + SOON
+
+    async def _rests(self) -> bool:
+        with self.clock.busy():
+            async with self.looking() as store:
+                rows = await store.sessions(SessionQuery(archived=True, limit=1000))
+                waiting = [await store.inbox(row.no) for row in rows]
+        return not any(waiting) and all(row.status in ("idle", "archived") and row.holder is None for row in rows)
+
+    async def look(self, life: Life, session_id: str) -> Standing:
+        """How a session stands, for whoever compares with it what a process was told."""
+        with self.clock.busy():
+            async with self.looking() as store:
+                head = await store.load(session_id)
+        failures = self._failures[life.actor, life.number]
+        if head is None:
+            return Standing(0, 0, 0, "", None, failures)
+        return Standing(head.row.version, head.row.inbox_head, head.row.fence, head.row.status, head.row.holder, failures)
 
 
-async def simulate(seed: int, weather: Weather | None = None) -> Outcome:
-    """One simulation. Raises `SimulationFailed` if anything is not as it must be."""
+async def simulate(seed: int, weather: Weather | None = None, *, place: Callable[[VirtualClock], Place] | None = None) -> Outcome:
+    """One simulation. Raises `SimulationFailed` if anything is not as it must be.
+
+    It is in memory, or at a ``place``, where work in threads may come to its end in another order the next time.
+    """
     weather = weather or Weather()
     chance = random.Random(seed)
     clock = VirtualClock(auto=True)
     world = World()
-    wishes = {f"person {number}": _wishes(chance, weather, number) for number in range(weather.people)}
+    silent = chance.random() < 0.5
+    wishes = make_wishes(chance, people=weather.people, wishes=weather.wishes, sessions=weather.sessions, storm=weather.storm)
     scripts: dict[str, Script] = {f"runner {number}": _run for number in range(weather.runners)}
-    scripts |= {name: _wish(list_of) for name, list_of in wishes.items()}
-    scripts["clerk"] = _answer
-    stage = _Simulation(
-        MemoryPlace(clock, silent=chance.random() < 0.5), clock, world, _agent, scripts, lease=weather.lease, close_grace=0.0
-    )
-    stage.seed, stage.weather, stage.random, stage.operations_limit = seed, weather, chance, 2 * OPERATIONS
-    brewing = asyncio.ensure_future(stage.brew())
+    scripts |= dict.fromkeys(wishes, _want)
+    scripts["clerk"] = _tidy
+    where = MemoryPlace(clock, silent=silent) if place is None else place(clock)
+    stage = _Simulation(where, clock, world, _agent, scripts, lease=weather.lease, close_grace=0.0)
+    stage.seed, stage.weather, stage.random, stage.operations_limit = seed, weather, chance, 4 * OPERATIONS
+    stage.people = People(wishes, stage.look, stage.happened)
+    brewing = asyncio.gather(stage.brew(), stage.watch())
     problems: list[str] = []
     try:
         await stage.play()
         await brewing
         async with stage.looking() as store:
-            problems += await _problems(store, world, {wish.submission for list_of in wishes.values() for wish in list_of}, stage.happened)
+            problems += await find_all(store, world, stage.people, stage.happened)
     except (Stalled, AssertionError) as error:
         problems.append(f"{type(error).__name__}: {error}")
     finally:
@@ -192,91 +248,35 @@ async def simulate(seed: int, weather: Weather | None = None) -> Outcome:
     return outcome
 
 
-# ------------------------------------------------------------------------------------------------------------------ the people
+async def _want(life: Life) -> None:
+    await _stage(life).people.act(life)
 
 
-@dataclass(frozen=True)
-class _Wish:
-    at: int
-    kind: str
-    session: str
-    submission: str
-    twice: bool
+# ------------------------------------------------------------------------------------------------------------------ the clerk
 
 
-def _wishes(chance: random.Random, weather: Weather, person: int) -> list[_Wish]:
-    found = []
-    at = START
-    for number in range(weather.wishes):
-        at += chance.randrange(weather.storm // weather.wishes)
-        kind = chance.choices(("turn", "queue", "steer", "interrupt"), (5, 2, 3, 1))[0]
-        session = f"s{chance.randrange(weather.sessions)}"
-        found.append(_Wish(at, kind, session, f"{kind}-{person}-{number}", chance.random() < 0.3))
-    return found
-
-
-def _wish(wishes: list[_Wish]) -> Script:
-    async def script(life: Life) -> None:
-        stage = _stage(life)
-        for wish in wishes:
-            await life.clock.sleep_until(wish.at)
-            for _ in range(1 + wish.twice):
-                await _insist(life, lambda wish=wish: _express(life, wish))  # type: ignore[misc]
-        while not stage.finished:
-            stage.finished = await _all_done(life, stage)
-            await life.clock.sleep_until(life.clock.now() + 1000)
-
-    return script
-
-
-async def _express(life: Life, wish: _Wish) -> None:
-    sessions = life.runtime.sessions
-    if wish.kind == "interrupt":
-        with suppress(PerdureError):
-            await sessions.info(wish.session)
-            await sessions.interrupt(wish.session, submission=wish.submission)
-        return
-    deliver: Any = wish.kind
-    await sessions.send(wish.session, f"{wish.submission}, please", submission=wish.submission, deliver=deliver, agent="a")
-
-
-async def _insist(life: Life, action: Callable[[], Awaitable[Any]]) -> None:
-    """Whoever doesn't know whether it arrived sends it again."""
-    while True:
-        try:
-            await action()
-        except StoreError:
-            await life.clock.sleep_until(life.clock.now() + 100)
-        else:
-            return
-
-
-async def _all_done(life: Life, stage: _Simulation) -> bool:
-    if stage.stormy:
-        return False
-    try:
-        rows = await life.runtime.store.sessions(SessionQuery(archived=True, limit=1000))
-    except StoreError:
-        return False
-    if {name for name in stage.acting if name.startswith("person")} != {life.actor} and any(
-        not name.startswith(("runner", "clerk")) and name > life.actor for name in stage.acting
-    ):
-        return False
-    return all(row.status == "idle" and row.holder is None for row in rows)
-
-
-async def _answer(life: Life) -> None:
-    """Answers whatever is asked, in one way or another, and now and then twice."""
+async def _tidy(life: Life) -> None:
+    """Answers whatever is asked, in one way or another, and now and then twice; what was stopped or put away is let go on some day."""
     stage = _stage(life)
     while not stage.finished:
         await life.clock.sleep_until(life.clock.now() + stage.random.randrange(500, 5000))
         with suppress(StoreError):
             for row in await life.runtime.store.sessions(SessionQuery(archived=True, limit=1000)):
-                if row.status == "stuck" and not stage.stormy:
-                    stage.happened["stuck"] += 1
-                    await life.runtime.recover([life.agent], session=row.session_id, force=True)
-                for request in await life.runtime.sessions.requests(row.session_id):
-                    await _decide(life, stage, row.session_id, request)
+                with suppress(Refused):
+                    await _see_to(life, stage, row.session_id, row.status)
+
+
+async def _see_to(life: Life, stage: _Simulation, session_id: str, status: str) -> None:
+    match status:
+        case "stuck" if not stage.stormy:
+            stage.happened["stuck"] += 1
+            await life.runtime.recover([life.agent], session=session_id, force=True)
+        case "halted" if not stage.stormy or stage.random.random() < 0.2:
+            await life.runtime.sessions.repair(session_id)
+        case "archived" if stage.stormy and stage.random.random() < 0.2:
+            await life.runtime.sessions.revive(session_id)
+    for request in await life.runtime.sessions.requests(session_id):
+        await _decide(life, stage, session_id, request)
 
 
 async def _decide(life: Life, stage: _Simulation, session_id: str, request: Any) -> None:
@@ -293,7 +293,7 @@ async def _decide(life: Life, stage: _Simulation, session_id: str, request: Any)
             options["result"] = "as the clerk found it"
     stage.happened[f"answer {decision}"] += 1
     for _ in range(1 + (stage.random.random() < 0.2)):
-        with suppress(StaleRequest, SubmissionConflict):
+        with suppress(Refused):
             await life.runtime.sessions.answer(
                 session_id, request.request_id, decision, submission=f"answer-{life.number}-{stage.happened.total()}", **options
             )
@@ -326,6 +326,9 @@ def _agent(world: World) -> Agent:
     """A model that asks for all kinds of tools, as the conversation decides, and ends each turn after a few steps."""
 
     async def think(request: ModelRequest) -> Reply:
+        if request.purpose == "notes":
+            await world.ask(request, request.session_id)
+            return Reply(tool_calls=[ToolCall(NOTES_TOOL, {"notes": f"{len(request.messages)} messages"})])
         dice = random.Random(f"{request.session_id} {len(request.messages)} {request.messages[-1].role}")
         await world.ask(request, request.session_id)
         failures = world.memory.setdefault("failures", Counter())
@@ -389,82 +392,24 @@ def _agent(world: World) -> Agent:
         await world.act(ctx, "explode", cents)
         raise OSError("the line is dead")
 
+    async def write(ctx: HookContext, arguments: dict[str, Any]) -> None:
+        ctx.state["written"] = arguments["what"]
+
     approve: Any = {"charge": "ask", "put": "ask", "refuse": "deny"}
     return Agent(
         "a",
-        model=FunctionModel(think),
+        model=Router({"fast": FunctionModel(think, name="fast"), "deep": FunctionModel(think, name="deep")}),
         tools=[charge, pay, ask, look, put, alone, refuse, explode],
+        middleware=[_Scribe(write)],
         approve=approve,
         approval_timeout=40,
     )
 
 
-# ----------------------------------------------------------------------------------------------------------------- the reckoning
+class _Scribe(Middleware):
+    """Writes down what it is told to."""
 
+    name = "scribe"
 
-async def _problems(store: Store, world: World, submissions: set[str], happened: Counter[str]) -> list[str]:
-    problems: list[str] = []
-    seen: set[str] = set()
-    for row in await store.sessions(SessionQuery(archived=True, limit=1000)):
-        name = row.session_id
-        problems += await find_problems(store, name)
-        if (row.status, row.holder) != ("idle", None):
-            problems.append(f"{name}: it is {row.status}, held by {row.holder}")
-        waiting = await store.inbox(row.no)
-        problems += [f"{name}: {item.submission_id} still waits" for item in waiting]
-        entries = [open_entry(item) for item in await read_entries(store, row.no)]
-        uses: Counter[str] = Counter()
-        started: set[tuple[str, int]] = set()
-        ends: dict[str, str] = {}
-        for entry in entries:
-            happened[entry.kind] += 1
-            match entry:
-                case TurnStarted():
-                    uses[entry.submission] += 1
-                case MessageAdded(role="user", deliver="steer"):
-                    uses[entry.submission] += 1
-                case SubmissionRefused():
-                    uses[entry.submission] += 1
-                case OperationStarted():
-                    started.add((entry.operation, entry.attempt))
-                case OperationEnded(final=True) | EffectSettled():
-                    ends[entry.operation] = entry.status
-                case TurnEnded() | QueueChanged():
-                    pass
-                case _:
-                    pass
-        problems += [f"{name}: {submission!r} was used {times} times" for submission, times in uses.items() if times != 1]
-        for submission in submissions:
-            inbox = await store.submission(row.no, submission)
-            if inbox is not None:
-                seen.add(submission)
-                if inbox.settled_seq is None:
-                    problems.append(f"{name}: {submission!r} was never settled")
-                if inbox.kind == "message" and not uses[submission]:
-                    problems.append(f"{name}: {submission!r} is settled, and nothing came of it")
-        for effect in world.effects:
-            if effect.session_id == name:
-                problems += _effect_problems(effect, started, ends, world)
-        problems += [f"{name}: {problem}" for problem in world.unrecorded(name, entries)]
-        done = {effect.operation for effect in world.effects if effect.session_id == name}
-        for entry in entries:
-            if isinstance(entry, OperationEnded) and entry.final and entry.status == "succeeded" and entry.attempt and entry.parts:
-                part: Any = entry.parts[0]
-                if getattr(part, "name", "") in ("charge", "pay", "ask", "alone") and entry.operation not in done:
-                    problems.append(f"{name}: {entry.operation} is told as done, and nobody did it")
-    lost = {submission for submission in submissions if not submission.startswith("interrupt")} - seen
-    problems += [f"{submission!r} is lost" for submission in sorted(lost)]
-    return problems
-
-
-def _effect_problems(effect: Effect, started: set[tuple[str, int]], ends: dict[str, str], world: World) -> list[str]:
-    where = f"{effect.session_id}: {effect.tool} of {effect.operation}#{effect.attempt}"
-    problems = []
-    if (effect.operation, effect.attempt) not in started:
-        problems.append(f"{where} was done before it was known that it would be")
-    if effect.effect == "external":
-        if world.times(effect.key) > 1:
-            problems.append(f"{where} was done {world.times(effect.key)} times")
-        if ends.get(effect.operation) not in ("succeeded", "uncertain"):
-            problems.append(f"{where} was done, and is told as {ends.get(effect.operation)}")
-    return problems
+    def __init__(self, write: CommandHandler) -> None:
+        self.commands = {"write": write}

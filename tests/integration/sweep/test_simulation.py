@@ -6,9 +6,12 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from perdure.runtime.driver import Driver
+from perdure.runtime.news import News
 from perdure.testing import World
 from perdure.testing.simulation import SimulationFailed, Weather, simulate
 
@@ -23,7 +26,7 @@ async def test_every_seed_ends_well(first: int) -> None:
     for seed in SHORT[SHORT.index(first) :][:8]:
         happened += (await simulate(seed)).happened
     if not CHOSEN:
-        for kind in ("death", "error before", "error after", "pause", "recovered", "answer"):
+        for kind in ("death", "error before", "error after", "pause", "recovered", "answer", "run: answered", "stream: ", "call: answered"):
             assert any(name.startswith(kind) for name in happened), f"eight seeds without a single {kind} prove little"
 
 
@@ -41,7 +44,7 @@ async def test_a_seed_is_the_same_simulation_every_time() -> None:
 
 
 def test_a_seed_is_the_same_simulation_in_every_process() -> None:
-    program = "import asyncio; from perdure.testing.simulation import simulate; print(asyncio.run(simulate(11)).trace)"
+    program = "import asyncio; from perdure.testing.simulation import simulate; print([asyncio.run(simulate(n)).trace for n in (0, 11)])"
     traces = {
         subprocess.run(
             [sys.executable, "-c", program],
@@ -55,12 +58,25 @@ def test_a_seed_is_the_same_simulation_in_every_process() -> None:
     assert len(traces) == 1
 
 
+async def many() -> None:
+    for seed in range(100):
+        await simulate(seed)
+
+
 async def test_whoever_says_that_nothing_happened_without_making_sure_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(World, "refuse", lambda world, key, attempt: True)
-
-    async def many() -> None:
-        for seed in range(100):
-            await simulate(seed)
-
     with pytest.raises(SimulationFailed, match=r"PERDURE_SEED=\d+ runs it again"):
+        await many()
+
+
+async def test_whoever_does_not_tell_what_the_journal_says_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(News, "settled", lambda news, driver, batch: None)
+    with pytest.raises(SimulationFailed, match=r"was told too late|still waits"):
+        await many()
+
+
+async def test_whoever_tells_what_the_journal_does_not_say_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    result_of = Driver.result_of
+    monkeypatch.setattr(Driver, "result_of", lambda driver, ended: replace(result_of(driver, ended), steps=0))
+    with pytest.raises(SimulationFailed, match=r"its result is .* is stored"):
         await many()

@@ -1,0 +1,289 @@
+"""What must be true once a simulation has come to rest: of each session, of what was done, and of all that people were told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.entries import (
+    Archived,
+    EffectSettled,
+    Entry,
+    Forked,
+    Halted,
+    MessageAdded,
+    OperationEnded,
+    OperationStarted,
+    QueueChanged,
+    RequestOpened,
+    Revived,
+    Rewritten,
+    SubmissionRefused,
+    TurnEnded,
+    TurnStarted,
+)
+from ..core.errors import (
+    CutThroughCall,
+    Fenced,
+    NothingChanged,
+    Refused,
+    RevisionConflict,
+    SessionArchived,
+    SessionBusy,
+    SessionExists,
+    SessionHalted,
+    SessionNotFound,
+    SessionStuck,
+    StoreError,
+    SubmissionRejected,
+)
+from ..core.journal import open_entry
+from ..runtime.branches import Fork
+from ..runtime.calling import ToolOutcome
+from ..runtime.door import Submission
+from ..runtime.messages import read_entries
+from ..runtime.result import Result
+from ..runtime.runtime import Runtime
+from ..runtime.transcripts import Edit
+from ..store.base import InboxRow, SessionQuery, SessionRow, Store
+from .checks import find_problems
+from .people import Call, People
+from .world import Effect, World
+
+__all__ = ["find_all"]
+
+
+@dataclass(eq=False)
+class _Past:
+    """A session's journal, and what was so at each of its versions, from 0 on."""
+
+    row: SessionRow
+    entries: list[Entry]
+    archived: list[bool] = field(default_factory=lambda: [False])
+    halted: list[bool] = field(default_factory=lambda: [False])
+    busy: list[bool] = field(default_factory=lambda: [False])
+
+    def __post_init__(self) -> None:
+        for entry in self.entries:
+            started, ended = isinstance(entry, TurnStarted), isinstance(entry, TurnEnded)
+            self.archived.append(isinstance(entry, Archived) or (self.archived[-1] and not isinstance(entry, Revived)))
+            self.halted.append(not entry.released if isinstance(entry, Halted) else self.halted[-1])
+            self.busy.append(started or (self.busy[-1] and not ended))
+
+    def at(self, seq: int) -> Entry | None:
+        """An entry."""
+        return self.entries[seq - 1] if 0 < seq <= len(self.entries) else None
+
+
+async def find_all(store: Store, world: World, people: People, happened: Counter[str]) -> list[str]:
+    """Sentences about all that is not as it must be."""
+    problems = [
+        f"{call} still waits" for call in people.calls if call.wish in people.unheard and call.ended is None and not call.life.store.dead
+    ]
+    problems += [f"{call} was told too late" for call in people.calls if call.late]
+    pasts: dict[str, _Past] = {}
+    for row in await store.sessions(SessionQuery(archived=True, limit=1000)):
+        past = pasts[row.session_id] = _Past(row, [open_entry(item) for item in await read_entries(store, row.no)])
+        happened.update(entry.kind for entry in past.entries)
+        problems += await _problems(store, past, world)
+    runtime = Runtime(store)
+    async with runtime:
+        for call in people.calls:
+            if call.ended is not None:
+                problems += [f"{call}: {problem}" async for problem in _lies(runtime, pasts, call)]
+    firsts = Counter(call.wish.submission for call in people.calls if getattr(call.answer, "duplicate", None) is False)
+    problems += [f"{submission!r} was the first {times} times" for submission, times in firsts.items() if times > 1]
+    for wish, seen in people.seen.items():
+        entries = pasts[wish.session].entries if wish.session in pasts else []
+        if seen != entries:
+            wrong = next((number for number, (one, other) in enumerate(zip(seen, entries, strict=False)) if one != other), len(seen))
+            problems.append(
+                f"{wish.session}: {wish.submission!r} saw {len(seen)} of {len(entries)} entries, and from {wrong + 1} on others"
+            )
+    return problems
+
+
+# ------------------------------------------------------------------------------------------------------------------- sessions
+
+
+async def _problems(store: Store, past: _Past, world: World) -> list[str]:
+    name, entries = past.row.session_id, past.entries
+    problems = await find_problems(store, name)
+    if past.row.status not in ("idle", "archived") or past.row.holder is not None:
+        problems.append(f"{name}: it is {past.row.status}, held by {past.row.holder}")
+    problems += [f"{name}: {item.submission_id} still waits" for item in await store.inbox(past.row.no)]
+    started: set[tuple[str, int]] = set()
+    ends: dict[str, str] = {}
+    for entry in entries:
+        match entry:
+            case OperationStarted():
+                started.add((entry.operation, entry.attempt))
+            case OperationEnded(final=True) | EffectSettled():
+                ends[entry.operation] = entry.status
+    uses = Counter(_used(entries))
+    problems += [f"{name}: {submission!r} was used {times} times" for submission, times in uses.items() if times != 1]
+    for submission in uses:
+        row = await store.submission(past.row.no, submission)
+        if row is None or row.settled_seq is None:
+            problems.append(f"{name}: {submission!r} was used, and never settled")
+    for effect in world.effects:
+        if effect.session_id == name:
+            problems += _effect_problems(effect, started, ends, world)
+    problems += [f"{name}: {problem}" for problem in world.unrecorded(name, entries)]
+    done = {effect.operation for effect in world.effects if effect.session_id == name}
+    for entry in entries:
+        if isinstance(entry, OperationEnded) and entry.final and entry.status == "succeeded" and entry.attempt and entry.parts:
+            part: Any = entry.parts[0]
+            if getattr(part, "name", "") in ("charge", "pay", "ask", "alone") and entry.operation not in done:
+                problems.append(f"{name}: {entry.operation} is told as done, and nobody did it")
+    return problems
+
+
+def _used(entries: Iterable[Entry]) -> Iterator[str]:
+    """The submissions of which something came, each time that something did."""
+    for entry in entries:
+        match entry:
+            case TurnStarted() | SubmissionRefused() | QueueChanged(change="withdrawn"):
+                yield entry.submission
+            case MessageAdded(role="user", deliver="steer"):
+                yield entry.submission
+
+
+def _effect_problems(effect: Effect, started: set[tuple[str, int]], ends: dict[str, str], world: World) -> list[str]:
+    where = f"{effect.session_id}: {effect.tool} of {effect.operation}#{effect.attempt}"
+    problems = []
+    if (effect.operation, effect.attempt) not in started:
+        problems.append(f"{where} was done before it was known that it would be")
+    if effect.effect == "external":
+        if world.times(effect.key) > 1:
+            problems.append(f"{where} was done {world.times(effect.key)} times")
+        if ends.get(effect.operation) not in ("succeeded", "uncertain"):
+            problems.append(f"{where} was done, and is told as {ends.get(effect.operation)}")
+    return problems
+
+
+# --------------------------------------------------------------------------------------------------------------------- answers
+
+
+async def _lies(runtime: Runtime, pasts: dict[str, _Past], call: Call) -> Any:
+    """Sentences about what a call was told that the journal doesn't say."""
+    past = pasts.get(call.wish.session)
+    row = None if past is None else await runtime.store.submission(past.row.no, call.wish.submission)
+    if call.error is not None:
+        about = None if past is None or not call.wish.about else await runtime.store.submission(past.row.no, call.wish.about)
+        if not _true(call, past, row, about):
+            yield f"it was told {type(call.error).__name__}: {call.error}; from {call.began} to {call.ended}, {_shown(past, row)}"
+        return
+    entry = None if past is None or row is None or row.settled_seq is None else past.at(row.settled_seq)
+    match call.answer:
+        case Result():
+            try:
+                stored = await runtime.sessions.result(call.wish.session, call.wish.submission)
+            except Refused as refusal:
+                stored = None
+                yield f"it got a result, and was refused: {refusal}"
+            if call.answer != stored:
+                yield f"its result is {call.answer}, and {stored} is stored"
+        case list():
+            seqs = [event.seq for event in call.answer if isinstance(event, Entry) and not isinstance(event, RequestOpened)]
+            last = call.answer[-1] if call.answer else None
+            if not isinstance(last, TurnEnded) or last != entry:
+                yield f"its stream ended with {last}, and {entry} is stored"
+            if (
+                seqs != sorted(set(seqs))
+                or past is None
+                or any(past.at(event.seq) != event for event in call.answer if isinstance(event, Entry))
+            ):
+                yield f"its stream had the entries {seqs}"
+        case Submission():
+            if row is None or row.arrival != call.answer.arrival or row.consumed_seq is None:
+                yield f"it was sent as {call.answer}, and {_shown(past, row)}"
+            elif row.kind == "message" and entry is None:
+                yield "nothing came of it"
+        case ToolOutcome():
+            told = None if past is None else past.at(call.answer.seq)
+            if not isinstance(told, OperationEnded | EffectSettled) or (told.operation, told.status) != (
+                call.answer.operation,
+                call.answer.status,
+            ):
+                yield f"its outcome is {call.answer}, and {told} is stored"
+            if not isinstance(entry, TurnEnded) or entry.turn != call.answer.turn:
+                yield f"its outcome is {call.answer}, and it ended with {entry}"
+        case Edit():
+            told = None if past is None else past.at(call.answer.seq)
+            if not isinstance(told, Rewritten) or (told.revision, told.submission) != (call.answer.revision, call.wish.submission):
+                yield f"its edit is {call.answer}, and {told} is stored"
+        case Fork():
+            fork = pasts.get(call.answer.session_id)
+            told = None if fork is None else fork.at(2)
+            if not isinstance(told, Forked) or (told.session, told.revision) != (call.wish.session, call.answer.revision):
+                yield f"its fork is {call.answer}, and {told} is stored"
+
+
+def _true(call: Call, past: _Past | None, row: InboxRow | None, about: InboxRow | None) -> bool:
+    """Whether an error says what was so at some time of the call. ``about`` is the submission that it was about."""
+    began, ended, error = call.began, call.ended, call.error
+    assert ended is not None
+    settled = None if past is None or row is None or row.settled_seq is None else past.at(row.settled_seq)
+
+    def ever(states: list[bool]) -> bool:
+        return any(states[began.version : ended.version + 1])
+
+    if isinstance(error, Fenced):
+        # Its process may learn only now that somebody took it before.
+        return ended.fence > began.fence or ended.holder != call.life.runtime.runner_id
+    if isinstance(error, StoreError):
+        return ended.failures > began.failures
+    if past is None:
+        return isinstance(error, SessionNotFound) and not isinstance(error, SessionArchived)
+    if isinstance(settled, SubmissionRefused) and isinstance(error, Refused) and error.code == settled.failure.code:
+        return True
+    match error:
+        case SubmissionRejected():
+            reason = error.facts.get("reason")
+            if isinstance(settled, SubmissionRefused):
+                return reason == settled.failure.code
+            if isinstance(settled, QueueChanged) and settled.submission == call.wish.submission:
+                return reason == "withdrawn"
+            # It may have been taken later, when somebody said it again: what it says was so before.
+            taken = ended.version if row is None or row.consumed_seq is None else row.consumed_seq - 1
+            states = past.busy[began.version : min(ended.version, taken) + 1]
+            match reason:
+                case "idle":
+                    return not all(states)
+                case "busy":
+                    return any(states)
+                case "delivered":
+                    own = isinstance(settled, QueueChanged) and settled.by == call.wish.submission
+                    return bool(states) and not (own and about is not None and about.arrival <= began.arrived)
+            return False
+        case SessionArchived():
+            return ever(past.archived)
+        case SessionHalted():
+            return ever(past.halted)
+        case SessionNotFound():
+            return began.version == 0
+        case SessionBusy():
+            return ever(past.busy) or None not in (began.holder, ended.holder) or began.version != ended.version
+        case CutThroughCall():
+            return ever(past.busy)
+        case NothingChanged():
+            states = past.archived if call.wish.kind == "revive" else past.halted
+            return not all(states[began.version : ended.version + 1])
+        case RevisionConflict():
+            return bool(error.facts["expected"] != error.facts["actual"])
+        case SessionExists():
+            return True
+        case SessionStuck():
+            return "stuck" in (began.status, ended.status)
+        case _:
+            return False
+
+
+def _shown(past: _Past | None, row: InboxRow | None) -> str:
+    if past is None or row is None:
+        return "nothing of it is stored"
+    settled = None if row.settled_seq is None else past.at(row.settled_seq)
+    return f"stored is {row.kind} {row.arrival}, consumed by {row.consumed_seq}, settled by {settled}"
