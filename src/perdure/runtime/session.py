@@ -127,12 +127,9 @@ class Session:
 
     def _new_watch(self) -> Watch:
         watch = self._runtime.news.feed(self.id).watch()
-        if self._no is not None:
-            # It was forgotten when nobody watched any more.
-            self._runtime.news.known(self._no, self.id)
         self._watches.add(watch)
         if self._no is not None:
-            # Whoever watched it while this one looked may have gone, and with them what was known of it here.
+            # It was forgotten when nobody watched any more, also if that was while this one looked.
             self._runtime.news.known(self._no, self.id)
         return watch
 
