@@ -197,7 +197,8 @@ class Sending(Infos, Attachments):
         )
 
     async def edit(self, session_id: str, message: str, content: Input, *, submission: str | None = None, actor: str = "") -> Submission:
-        """Give a waiting message another content, by its submission id; its place stays.
+        """Give a waiting message another content, by its submission id; its place stays, and sending again what was sent first is still
+        sending it once.
 
         Raises `SubmissionRejected` (*delivered*) if no such message waits, and *not_a_persons* for one that a source sent; where a process
         holds the session, that is in the journal.
