@@ -367,6 +367,7 @@ class Driver:
             self._known.forget_draft()
             return "parked"
         if claim is None and not batch.entries and not (self.held and not self._work.running and self._releases(batch)):
+            self._turns.pass_over()
             self._known.forget_draft()
             self._hooks.end_pass(start=not self._turns.stopping, keep=self._turns.stopping)
             return "working"

@@ -138,6 +138,11 @@ class Turns:
         for fault in self.faults:
             self._hooks.tell(fault)
 
+    def pass_over(self) -> None:
+        """Nothing came of the reports: what they tell was ended in another way while they came, and would be looked at for ever."""
+        del self._work.reports[: self.taken]
+        self.taken = 0
+
     async def decide(self, *, held: bool) -> tuple[Batch, Claim | None]:
         """Receipts, then what people ask for, then what follows. The order of entries in a commit is the order of this function."""
         assert self._known.head is not None

@@ -322,6 +322,51 @@ async def test_a_reconcile_tells_and_where_it_can_not_the_unknown_stays_as_it_wa
     assert attempts == [*range(1, runs + 1)]
 
 
+async def test_a_reconcile_that_answers_while_a_reported_result_is_stored_is_passed_over(place: Place, processes: Processes) -> None:
+    searching, found, ended, thinks = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+    think, reads = asyncio.Event(), 0
+
+    async def find(ctx: ToolContext) -> Any:
+        searching.set()
+        await found.wait()
+        ended.set()
+        return Done("found")
+
+    async def gate(call: Call, when: Any) -> None:
+        nonlocal reads
+        reads += call.kind == "inbox"
+        if call.kind == "commit" and when == "before" and searching.is_set() and not found.is_set():
+            found.set()
+            await ended.wait()
+            for _ in range(20):
+                await asyncio.sleep(0)
+
+    async def answer(request: ModelRequest) -> Reply:
+        if request.step == 0:
+            return Reply(tool_calls=[ToolCall(name="charge", arguments={})])
+        thinks.set()
+        await think.wait()
+        return Reply("Done.")
+
+    shop = Shop(processes, reconcile=find)
+    agent = shop.agent().replace(model=perdure.FunctionModel(answer))
+    await crashed(processes, agent)
+    runtime = await processes.start(gate)
+    running = asyncio.create_task(runtime.run(agent, "Please.", session="s", submission="m1"))
+    await searching.wait()
+    with place.clock.busy():
+        await runtime.sessions.report_attempt("s", "t2.0.1", 1, "reported", False)
+        await asyncio.wait_for(thinks.wait(), 20)
+        before = reads
+        # While the model thinks, nobody looks again and again at what is known.
+        for _ in range(500):
+            await asyncio.sleep(0.0001)
+        assert reads - before < 5
+    think.set()
+    assert (await asyncio.wait_for(running, 20)).output == "Done."
+    assert await response(runtime) == "reported"
+
+
 # ---------------------------------------------------------------------------------------------------------- stored receipts
 
 
