@@ -69,6 +69,16 @@ class Till:
 
         self.agent = Agent("till", model=FunctionModel(answer), tools=[pay], **options)
 
+    def paying_first(self) -> Agent:
+        """The agent with a model that has something paid before it answers."""
+
+        def answer(request: ModelRequest) -> Reply:
+            if len(request.messages) > 1:
+                return Reply("done")
+            return Reply(tool_calls=[ToolCall(name="pay", arguments={"order": "B", "cents": 1}, id="c1")])
+
+        return self.agent.replace(model=FunctionModel(answer))
+
     async def call(self, process: Process, submission: str = "o1", *, order: str = "A", cents: int = 5, **more: Any) -> Any:
         arguments = {"order": order, "cents": cents}
         return await process.sessions.call_tool("s", self.agent, "pay", arguments, submission=submission, **more)
@@ -194,11 +204,7 @@ async def test_a_call_that_may_be_repeated_goes_on_after_a_crash_under_its_key(p
 async def test_a_call_is_refused_while_a_turn_runs_and_nothing_is_stored(place: Place) -> None:
     till = Till()
     till.go.clear()
-    paying_first = Agent(
-        "till",
-        model=FunctionModel(lambda request: Reply(tool_calls=[ToolCall(name="pay", arguments={"order": "B", "cents": 1}, id="c1")])),
-        tools=till.agent.tools,
-    )
+    paying_first = till.paying_first()
     async with place.process() as holder, place.process() as other:
         running = asyncio.create_task(holder.run(paying_first, "pay", session="s", submission="m1"))
         await till.begun.wait()
@@ -213,13 +219,7 @@ async def test_a_call_is_refused_while_a_turn_runs_and_nothing_is_stored(place: 
 async def test_a_call_that_meets_a_turn_that_just_began_is_refused_in_the_journal(place: Place) -> None:
     till = Till()
     till.go.clear()
-
-    def answer(request: ModelRequest) -> Reply:
-        if len(request.messages) > 1:
-            return Reply("done")
-        return Reply(tool_calls=[ToolCall(name="pay", arguments={"order": "B", "cents": 1}, id="c1")])
-
-    agent = Agent("till", model=FunctionModel(answer), tools=till.agent.tools)
+    agent = till.paying_first()
     async with place.process() as process:
         running = asyncio.create_task(process.run(agent, "pay", session="s", submission="m1"))
         await till.begun.wait()
@@ -237,11 +237,7 @@ async def test_a_call_that_meets_a_turn_that_just_began_is_refused_in_the_journa
 async def test_a_call_that_is_refused_before_its_sender_heard_that_it_was_sent_is_refused_to_them_too(place: Place) -> None:
     till = Till()
     till.go.clear()
-    agent = Agent(
-        "till",
-        model=FunctionModel(lambda request: Reply(tool_calls=[ToolCall(name="pay", arguments={"order": "B", "cents": 1}, id="c1")])),
-        tools=till.agent.tools,
-    )
+    agent = till.paying_first()
     async with place.process() as process:
 
         async def refused() -> bool:
