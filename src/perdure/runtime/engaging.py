@@ -238,7 +238,8 @@ class Engagements:
                 # A fault in the code would meet the next one at once.
                 wake_at = max(wake_at, head.now + FAULT_PAUSE_MS)
             listed = Catalogue(status=status, wake_at=wake_at, title=checkpoint.title, labels=checkpoint.labels, agent=checkpoint.agent)
-            if not isinstance(await store.release(head.row.no, runner, head.row.fence, listed, head.row.inbox_head), InboxMoved):
+            row, at = head.row, checkpoint.at
+            if not isinstance(await store.release(row.no, runner, row.fence, listed, row.inbox_head, at=at), InboxMoved):
                 return True
         return False
 

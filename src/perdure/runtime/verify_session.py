@@ -28,6 +28,7 @@ from ..store.pools import KeepsPools, Share
 from . import verify_facts as facts
 from .batch import parked, standing
 from .driver import STUCK_CLAIMS
+from .engaging import FAULT_PAUSE_MS
 from .messages import left_of, read_entries, read_entry
 from .verify_budgets import BudgetCheck
 from .verify_layouts import LayoutCheck
@@ -101,6 +102,7 @@ class SessionCheck:
     def __init__(self, store: Store, loaded: Loaded, expected: tuple[int, bytes] | None, checked: Checked) -> None:
         self.store = store
         self.row = loaded.row
+        self.now = loaded.now
         self.expected = expected
         self.checked = checked
         self.problems: list[Problem] = []
@@ -141,7 +143,7 @@ class SessionCheck:
                 if now is None or now.row == self.row:
                     break
                 del self.problems[known:]
-                self.row = now.row
+                self.row, self.now = now.row, now.now
             await self._blobs()
         except _Enough:
             pass
@@ -651,9 +653,8 @@ class SessionCheck:
             if row.status not in (status, "halted") and not (row.status == "stuck" and row.claims >= STUCK_CLAIMS):
                 yield f"the status is {row.status}, but should be {status}"
             low = max(stored.at, self.latest_arrival_at)
-            # Halting by this column alone writes no entry, nor does letting go what its holder couldn't go on with.
-            unsaid = (row.status == "halted" and not stored.halted) or stored.turn is not None or bool(stored.errands)
-            high = max(low, row.updated) if unsaid else low
+            # Halting by this column alone writes no entry.
+            high = max(low, row.updated) if row.status == "halted" and not stored.halted else low
             # Parking as stuck is one more claim, and writes no entry.
             if not 0 <= row.claims <= self.recoveries + (self.recoveries >= STUCK_CLAIMS - 1):
                 yield f"{row.claims} claims without progress are counted, but {self.recoveries} are in the journal"
@@ -675,6 +676,10 @@ class SessionCheck:
             moments.append(row.updated)
             if rests := backing_off(stored, row.updated):
                 moments.append(rests)
+        since = min([*moments, *deadlines], default=None)
+        if since is not None and row.wake_at is not None and since <= row.wake_at <= self.now + FAULT_PAUSE_MS:
+            # Letting go after a failure writes no entry that says when: whoever did has somebody look at once, or after that pause.
+            return
         exact = {min(deadlines)} if deadlines and row.status == "waiting" else {None}
         if row.status == "waiting" and row.wake_at in exact:
             # Whoever applied a command since then said so: what waits in the inbox can't begin before the answer.

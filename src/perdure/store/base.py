@@ -529,8 +529,13 @@ class Store(Protocol):
     async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
         """Become the holder outside a commit; ``claims`` rises if the holder before never released."""
 
-    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int) -> Committed | Stale | InboxMoved:
-        """Let a held session go, without any other change; `InboxMoved` if ``catalogue`` can't know what arrived behind ``inbox_head``."""
+    async def release(
+        self, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int, *, at: int
+    ) -> Committed | Stale | InboxMoved:
+        """Let a held session go, without any other change; `InboxMoved` if ``catalogue`` can't know what arrived behind ``inbox_head``.
+
+        ``at`` is the time of its last entry, as in a `Commit`: a list shows when something happened, not when it was let go.
+        """
 
     async def heartbeat(self, runner: Runner, lease_ms: int) -> int:
         """Register or renew a runner's lease; returns when it expires. A lease that ran out is renewed too: fences protect the data."""

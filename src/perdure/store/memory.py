@@ -354,8 +354,10 @@ class MemoryStore:
         self._tell(no)
         return Committed(row.version, row.fence + 1, row.inbox_head)
 
-    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int) -> Committed | Stale | InboxMoved:
-        now = self._time()
+    async def release(
+        self, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int, *, at: int
+    ) -> Committed | Stale | InboxMoved:
+        self._time()
         session = self._content.by_no.get(no)
         if session is None:
             return Stale(0, 0, None)
@@ -364,7 +366,7 @@ class MemoryStore:
             return Stale(row.version, row.fence, row.holder)
         if row.inbox_head != inbox_head:
             return InboxMoved(row.inbox_head)
-        session.row = _listed(_replace(row, holder=None), catalogue, now)
+        session.row = _listed(_replace(row, holder=None), catalogue, at)
         self._tell(no)
         return Committed(row.version, row.fence, row.inbox_head)
 

@@ -108,8 +108,10 @@ class PassingStore:
     async def claim(self, no: int, runner: str, *, force: bool = False) -> Committed | Held | NoSession:
         return await self.inner.claim(no, runner, force=force)
 
-    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int) -> Committed | Stale | InboxMoved:
-        return await self.inner.release(no, runner, fence, catalogue, inbox_head)
+    async def release(
+        self, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int, *, at: int
+    ) -> Committed | Stale | InboxMoved:
+        return await self.inner.release(no, runner, fence, catalogue, inbox_head, at=at)
 
     async def heartbeat(self, runner: Runner, lease_ms: int) -> int:
         return await self.inner.heartbeat(runner, lease_ms)

@@ -172,8 +172,8 @@ async def test_a_release_whose_answer_was_lost_is_a_release(postgres: Server, cu
         await store.heartbeat(runner("r1"), LEASE)
         await store.claim(no, "r1")
         cutter.cut(".release(")
-        assert await store.release(no, "r1", 1, catalogue("waiting"), 1) == Committed(1, 1, 1)
-        assert await store.release(no, "r1", 1, catalogue("waiting"), 1) == Stale(1, 1, None)
+        assert await store.release(no, "r1", 1, catalogue("waiting"), 1, at=2_000) == Committed(1, 1, 1)
+        assert await store.release(no, "r1", 1, catalogue("waiting"), 1, at=2_000) == Stale(1, 1, None)
 
 
 async def test_a_claim_whose_answer_was_lost_is_not_taken_for_another_s(postgres: Server, cutter: Cutter) -> None:

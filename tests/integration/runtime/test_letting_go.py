@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import perdure
@@ -59,9 +61,9 @@ async def test_what_a_failed_driver_let_go_of_in_mid_turn_is_not_called_damaged(
     def answer(request: ModelRequest) -> str:
         nonlocal broken
         if not broken:
-            # The model takes its time, so that the last fact is long past when the session is let go.
+            # The model takes its time, so that the last entry is long past when the session is let go.
             broken = True
-            clock.advance(300)
+            clock.advance(300_000)
         return "hello"
 
     agent = Agent("a", model=FunctionModel(answer))
@@ -70,9 +72,57 @@ async def test_what_a_failed_driver_let_go_of_in_mid_turn_is_not_called_damaged(
             await runtime.run(agent, "one", session="s", submission="m")
         while (await runtime.sessions.info("s")).holder is not None:
             await asyncio.sleep(0)
-        info = await runtime.sessions.info("s")
-        assert (info.status, info.updated) == ("queued", clock.now())
+        head = await memory.load("s")
+        assert head is not None
+        # It is to be taken up from now on, and the list shows when something of it happened last.
+        assert (head.row.status, head.row.wake_at, head.row.updated) == ("queued", clock.now(), clock.now() - 300_000)
         assert [str(problem) async for problem in verify(memory)] == []
+        forge_updated(memory)
+        assert any("updated is" in problem.what for problem in [problem async for problem in verify(memory)])
+
+
+def forge_updated(memory: MemoryStore) -> None:
+    """Have the list show another time."""
+    session = memory._content.by_id["s"]
+    session.row = msgspec.structs.replace(session.row, updated=session.row.updated + 1)
+
+
+@pytest.mark.parametrize("failure", [StoreBroken("the disk was full for a moment"), RuntimeError("a fault in the code")])
+async def test_what_a_failed_driver_let_go_of_with_no_turn_open_is_not_called_damaged(failure: Exception) -> None:
+    # given a session whose turn ends without letting it go, since something arrives whenever that is tried
+    clock = VirtualClock()
+    memory = MemoryStore(clock.now)
+    noted = 0
+
+    async def gate(call: Call, when: str) -> None:
+        nonlocal noted
+        if when == "before" and isinstance(call.given, Commit) and call.given.release:
+            if noted == 3:
+                clock.advance(5_000)
+                raise failure
+            noted += 1
+            await other.sessions.note("s", f"note {noted}")
+
+    agent = Agent("a", model=ScriptedModel(["hello"]))
+    async with (
+        Runtime(memory.peer(), clock=clock) as other,
+        Runtime(FaultStore(memory, gate=gate), clock=clock) as runtime,
+        runtime.session("s", agent) as handle,
+    ):
+        await handle.send("one", submission="m-1")
+        await other.sessions.send("s", "two", submission="m-2", not_before=timedelta(seconds=20))
+        # when the commit that would let it go fails, later
+        while (await other.sessions.info("s")).holder is not None or noted < 3:
+            await asyncio.sleep(0)
+        # then what its runner lets go of is whole, and the list shows when something of it happened last
+        head = await memory.load("s")
+        assert head is not None
+        assert (head.row.status, head.row.updated) == ("queued", (await other.sessions.entries("s"))[-1].at)
+        assert head.row.updated < clock.now()
+        assert [str(problem) async for problem in verify(memory)] == []
+        # and a time that nothing explains is still found
+        forge_updated(memory)
+        assert any("updated is" in problem.what for problem in [problem async for problem in verify(memory)])
 
 
 async def test_a_message_that_comes_while_a_failed_driver_lets_go_of_an_idle_session_is_found() -> None:

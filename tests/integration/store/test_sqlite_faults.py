@@ -405,7 +405,7 @@ def all_kinds(store: SQLiteStore, numbers: list[int]) -> list[Any]:
         store.send(submission("new")),
         store.send(submission("s2", "m2")),
         store.claim(numbers[3], "r1"),
-        store.release(numbers[4], "r0", 1, catalogue("waiting"), 1),
+        store.release(numbers[4], "r0", 1, catalogue("waiting"), 1, at=2_000),
         store.ack(numbers[5], "ann", 1),
         store.put_blob("s5", content(b"b")),
         store.delete(numbers[6]),

@@ -66,7 +66,7 @@ class Holding:
             await store.heartbeat(runner("r1"), LEASE)
             assert await store.commit(step(no, 1, 1, "r1")) == Stale(2, 2, "r2")
             assert await store.commit(step(no, 2, 2, "r1")) == Stale(2, 2, "r2")
-            assert await store.release(no, "r1", 1, catalogue(), 1) == Stale(2, 2, "r2")
+            assert await store.release(no, "r1", 1, catalogue(), 1, at=2_000) == Stale(2, 2, "r2")
             assert await store.claim(no, "r1") == Held("r2")
 
     async def test_a_late_heartbeat_renews_a_lease(self, place: Place) -> None:
@@ -185,7 +185,7 @@ class Holding:
             assert await claims() == 0
             await store.claim(no, "r2")
             assert await claims() == 1
-            assert await store.release(no, "r2", 5, catalogue(), 1) == Committed(3, 5, 1)
+            assert await store.release(no, "r2", 5, catalogue(), 1, at=2_000) == Committed(3, 5, 1)
             assert await claims() == 1
             await store.claim(no, "r3")
             assert await claims() == 1
@@ -197,13 +197,14 @@ class Holding:
             no = await create(store)
             await store.heartbeat(runner("r1"), LEASE)
             await store.claim(no, "r1")
-            assert await store.release(no, "r2", 1, catalogue(), 1) == Stale(1, 1, "r1")
-            assert await store.release(no, "r1", 0, catalogue(), 1) == Stale(1, 1, "r1")
-            assert await store.release(77, "r1", 1, catalogue(), 1) == Stale(0, 0, None)
-            assert await store.release(no, "r1", 1, catalogue("waiting", wake_at=5, title="T"), 1) == Committed(1, 1, 1)
+            assert await store.release(no, "r2", 1, catalogue(), 1, at=2_000) == Stale(1, 1, "r1")
+            assert await store.release(no, "r1", 0, catalogue(), 1, at=2_000) == Stale(1, 1, "r1")
+            assert await store.release(77, "r1", 1, catalogue(), 1, at=2_000) == Stale(0, 0, None)
+            assert await store.release(no, "r1", 1, catalogue("waiting", wake_at=5, title="T"), 1, at=2_000) == Committed(1, 1, 1)
             row = await row_of(store)
-            assert (row.holder, row.status, row.wake_at, row.title, row.updated) == (None, "waiting", 5, "T", place.clock.now)
-            assert await store.release(no, "r1", 1, catalogue(), 1) == Stale(1, 1, None)
+            # What the list shows is when something happened, not when the store was told to let go.
+            assert (row.holder, row.status, row.wake_at, row.title, row.updated) == (None, "waiting", 5, "T", 2_000)
+            assert await store.release(no, "r1", 1, catalogue(), 1, at=2_000) == Stale(1, 1, None)
 
     async def test_a_release_that_does_not_know_what_arrived_changes_nothing(self, place: Place) -> None:
         async with opened(place) as store:
@@ -213,8 +214,8 @@ class Holding:
             await store.send(submission(name="m2"))
             before = await everything(store)
             assert before[0].wake_at == place.clock.now
-            assert await store.release(no, "r1", 1, catalogue(), 1) == InboxMoved(2)
+            assert await store.release(no, "r1", 1, catalogue(), 1, at=2_000) == InboxMoved(2)
             assert await everything(store) == before
-            assert await store.release(no, "r2", 1, catalogue(), 1) == Stale(2, 1, "r1")
-            assert await store.release(no, "r1", 1, catalogue("queued", wake_at=place.clock.now), 2) == Committed(2, 1, 2)
+            assert await store.release(no, "r2", 1, catalogue(), 1, at=2_000) == Stale(2, 1, "r1")
+            assert await store.release(no, "r1", 1, catalogue("queued", wake_at=place.clock.now), 2, at=2_000) == Committed(2, 1, 2)
             assert await store.runnable(limit=9) == ["s"]

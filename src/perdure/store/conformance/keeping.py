@@ -104,7 +104,7 @@ class Keeping:
             assert await store.commit(step(no, 2, 1, "r1")) == NoSession(deleted=True)
             assert await store.commit(step(no, 2, 2)) == NoSession(deleted=True)
             assert await store.claim(no, "r2", force=True) == NoSession(deleted=True)
-            assert isinstance(await store.release(no, "r1", 1, catalogue(), 1), Stale)
+            assert isinstance(await store.release(no, "r1", 1, catalogue(), 1, at=2_000), Stale)
             assert await store.runnable(limit=9) == ["other"]
             assert [row.session_id for row in await store.sessions(SessionQuery())] == ["other"]
             (tombstone,) = await store.sessions(SessionQuery(status=("deleted",)))

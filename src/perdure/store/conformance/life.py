@@ -45,7 +45,7 @@ class Life:
             store.commit(step(no)),
             store.send(submission()),
             store.claim(no, "r1"),
-            store.release(no, "r1", 0, catalogue(), 1),
+            store.release(no, "r1", 0, catalogue(), 1, at=2_000),
             store.heartbeat(runner(), LEASE),
             store.runners(),
             store.retire("r1"),

@@ -39,7 +39,7 @@ class Notices:
             await store.send(submission())
             await store.claim(no, "r1")
             assert await next_number() == no
-            await store.release(no, "r1", 1, catalogue(), 1)
+            await store.release(no, "r1", 1, catalogue(), 1, at=2_000)
             assert await next_number() == no
             await store.delete(no)
             assert await next_number() == no

@@ -226,10 +226,10 @@ def claim(line: Line, database: Database, token: int, no: int, runner: str, forc
 
 
 def release(
-    line: Line, database: Database, token: int, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int
+    line: Line, database: Database, token: int, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int, at: int
 ) -> Committed | Stale | InboxMoved:
     listing = database.shapes.listing(catalogue)
-    ((code, version, stands, head, holder),) = line.run("release", token, no, runner, fence, listing, inbox_head, database.given())
+    ((code, version, stands, head, holder),) = line.run("release", token, no, runner, fence, listing, inbox_head, at)
     match code:
         case "done" | "there":
             return Committed(version, stands, head)

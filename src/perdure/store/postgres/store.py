@@ -258,10 +258,12 @@ class PostgresStore:
             self._changed(no)
         return answer
 
-    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int) -> Committed | Stale | InboxMoved:
+    async def release(
+        self, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int, *, at: int
+    ) -> Committed | Stale | InboxMoved:
         database = self._writable()
         token = _token()
-        answer = await self._alone.write(lambda line, _: alone.release(line, database, token, no, runner, fence, catalogue, inbox_head))
+        answer = await self._alone.write(lambda line, _: alone.release(line, database, token, no, runner, fence, catalogue, inbox_head, at))
         if isinstance(answer, Committed):
             self._changed(no)
         return answer

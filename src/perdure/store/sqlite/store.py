@@ -186,8 +186,10 @@ class SQLiteStore:
         answer: Committed | Held | NoSession = await self._write(ClaimWrite(no, runner, force=force))
         return answer
 
-    async def release(self, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int) -> Committed | Stale | InboxMoved:
-        answer: Committed | Stale | InboxMoved = await self._write(ReleaseWrite(no, runner, fence, catalogue, inbox_head))
+    async def release(
+        self, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int, *, at: int
+    ) -> Committed | Stale | InboxMoved:
+        answer: Committed | Stale | InboxMoved = await self._write(ReleaseWrite(no, runner, fence, catalogue, inbox_head, at))
         return answer
 
     async def heartbeat(self, runner: Runner, lease_ms: int) -> int:

@@ -496,8 +496,8 @@ class ClaimWrite(Write):
 
 
 class ReleaseWrite(Write):
-    def __init__(self, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int) -> None:
-        self.no, self.runner, self.fence, self.catalogue, self.inbox_head = no, runner, fence, catalogue, inbox_head
+    def __init__(self, no: int, runner: str, fence: int, catalogue: Catalogue, inbox_head: int, at: int) -> None:
+        self.no, self.runner, self.fence, self.catalogue, self.inbox_head, self.at = no, runner, fence, catalogue, inbox_head, at
 
     def apply(self, tx: Transaction) -> Committed | Stale | InboxMoved:
         head = tx.head(self.no)
@@ -508,7 +508,7 @@ class ReleaseWrite(Write):
         if head.inbox_head != self.inbox_head:
             return InboxMoved(head.inbox_head)
         tx.must("hold", {"holder": None, "fence": head.fence, "claims": head.claims, "no": self.no})
-        tx.list(self.no, self.catalogue, self.now)
+        tx.list(self.no, self.catalogue, self.at)
         return Committed(head.version, head.fence, head.inbox_head)
 
     def changed(self, answer: Any) -> int | None:

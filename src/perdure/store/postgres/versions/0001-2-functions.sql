@@ -774,7 +774,7 @@ $$;
 
 -- Let a held session go, unless something arrived that whoever holds it doesn't know.
 CREATE FUNCTION perdure.release(
-    its_token bigint, its_no bigint, runner text, its_fence bigint, l perdure.listing, its_head bigint, given bigint,
+    its_token bigint, its_no bigint, runner text, its_fence bigint, l perdure.listing, its_head bigint, its_at bigint,
     OUT code text, OUT version bigint, OUT fence bigint, OUT inbox_head bigint, OUT holder text
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -796,7 +796,7 @@ BEGIN
     END IF;
     UPDATE perdure.sessions AS t
     SET holder = NULL, token = its_token, status = l.status, wake_at = l.wake_at, title = l.title, folded = l.folded,
-        labels = l.labels::jsonb, agent = l.agent, updated = greatest(t.updated, coalesce(given, perdure.now()))
+        labels = l.labels::jsonb, agent = l.agent, updated = greatest(t.updated, its_at)
     WHERE t.no = its_no;
     IF NOT FOUND THEN
         PERFORM perdure.must(0, 1, 'the sessions');
