@@ -33,7 +33,7 @@ from ..core.journal import Sealed, seal
 from ..core.phase import backing_off, phase
 from ..core.records import Failure, Plan, Pool
 from ..core.reports import Calling, TimePassed
-from ..store.base import Catalogue, Claim, Commit, Edited, EffectRow, InboxRow, Loaded, SessionRow, SessionStatus, StoredBlob, UniqueState
+from ..store.base import Catalogue, Claim, Commit, Edited, EffectRow, InboxRow, Loaded, SessionStatus, StoredBlob, UniqueState
 from ..store.pools import Draw
 from .salts import new_salt
 
@@ -44,13 +44,19 @@ TRIES = 5
 """How often a sender decides anew because somebody else's commit was faster."""
 
 
-def check_own(row: SessionRow, checkpoint: Checkpoint) -> None:
+def check_own(head: Loaded, checkpoint: Checkpoint) -> None:
     """Raises `StoreCorrupt` for a checkpoint that isn't this session's, or not that of its last entry: nothing can be built on it."""
+    row = head.row
     if checkpoint.session_id != row.session_id:
         raise StoreCorrupt(f"the checkpoint of {row.session_id!r} is another session's", hint="run `perdure verify`")
     if checkpoint.version != row.version:
         raise StoreCorrupt(
             f"the checkpoint of {row.session_id!r} is that of entry {checkpoint.version}, not of {row.version}", hint="run `perdure verify`"
+        )
+    if checkpoint.number != head.number:
+        raise StoreCorrupt(
+            f"the checkpoint of {row.session_id!r} counts {checkpoint.number} messages, and its last entry {head.number}",
+            hint="run `perdure verify`",
         )
 
 
@@ -105,7 +111,7 @@ class Batch(Draft):
     """
 
     def __init__(self, head: Loaded, checkpoint: Checkpoint, *, now: int) -> None:
-        check_own(head.row, checkpoint)
+        check_own(head, checkpoint)
         super().__init__(checkpoint)
         self.head = head
         self.before = checkpoint

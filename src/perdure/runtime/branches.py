@@ -25,7 +25,7 @@ from ..core.transcript import Transcript, check_cut, check_first, check_replacem
 from ..store.base import Catalogue, Created, IdTaken, Loaded, NewSession, NoSession, ParentRedacted, SessionRow
 from .about import REASON_LIMIT, check_about, check_labels, check_text, check_title, check_tools
 from .arguments import Arguments
-from .batch import TRIES, seal_all
+from .batch import TRIES, check_own, seal_all
 from .declared import check_policy
 from .edits import Written, kept, written
 from .lineage import Beyond, Lineage
@@ -164,6 +164,7 @@ class Branches(Transcripts, Arguments):
         """Begin it from what the parent is now. None: content of the parent was redacted while that was read."""
         head = await self._head(session)
         checkpoint = checkpoints.decode(head.row.checkpoint)
+        check_own(head, checkpoint)
         running = head.row.holder is not None or checkpoint.turn is not None
         if given and (known := await self._runtime.store.load(name)) is not None:
             return await self._known_fork(known, session, at, replacement, tools)

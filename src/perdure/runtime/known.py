@@ -65,7 +65,7 @@ class Known:
         self.head = head
         self.ledger.no = head.row.no
         self.checkpoint = checkpoints.decode(head.row.checkpoint)
-        check_own(head.row, self.checkpoint)
+        check_own(head, self.checkpoint)
         self.seen_head = head.row.inbox_head
 
     def something_to_do(self, now: int) -> bool:
@@ -258,8 +258,8 @@ class Known:
         row = msgspec.structs.replace(
             self.head.row, version=answer.version, fence=answer.fence, holder=holder, inbox_head=answer.inbox_head, claims=0, status="idle"
         )
-        chain = commit.entries[-1].chain if commit.entries else self.head.chain
-        self.head = msgspec.structs.replace(self.head, row=row, chain=chain, now=batch.now, pool=batch.pool)
+        chain, number = (commit.entries[-1].chain, commit.entries[-1].number) if commit.entries else (self.head.chain, self.head.number)
+        self.head = msgspec.structs.replace(self.head, row=row, chain=chain, number=number, now=batch.now, pool=batch.pool)
         self.checkpoint = batch.checkpoint
         await self.sync(batch)
         self.context.accept()

@@ -35,7 +35,7 @@ from ..core.transcript import EMPTY, Transcript, chained, check_cut, check_first
 from ..store.base import Committed, InboxRow, Loaded
 from .about import REASON_LIMIT, check_text
 from .attachments import Attachments
-from .batch import TRIES, Batch, receipt_row
+from .batch import TRIES, Batch, check_own, receipt_row
 from .control import commit_by_sender
 from .edits import Written, kept, written
 from .halting import check_not_halted
@@ -365,6 +365,7 @@ class Transcripts(Attachments):
                 check_not_halted(head.row)
             checkpoint = checkpoints.decode(head.row.checkpoint)
             if earlier is None:
+                check_own(head, checkpoint)
                 check_idle(head, checkpoint)
             try:
                 report, batch = await prepare(head, checkpoint, earlier)

@@ -98,13 +98,14 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A session's head, the chain behind its last entry, whether its holder is alive, and the store's time, read in one go.
+    """A session's head, the chain behind its last entry and that entry's number, whether its holder is alive, and the store's time.
 
-    ``pool`` is its owner's, where the store keeps any.
+    All is read in one go. ``pool`` is its owner's, where the store keeps any. Where the last entry is missing, its number is 0.
     """
 
     row: SessionRow
     chain: bytes
+    number: int
     holder_alive: bool
     now: int
     pool: Pool | None = None

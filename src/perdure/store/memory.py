@@ -166,6 +166,7 @@ class MemoryStore:
         return Loaded(
             row=row,
             chain=session.journal[-1].chain if session.journal else GENESIS,
+            number=session.journal[-1].number if session.journal else 0,
             holder_alive=row.holder is not None and self._alive(row.holder),
             now=now,
             pool=self._content.pools.get(row.owner),

@@ -289,7 +289,9 @@ async def test_whoever_runs_a_session_whose_checkpoint_is_none_halts_it(disk: Pl
 
 
 @pytest.mark.parametrize(
-    ("counter", "value"), [("number", -1), ("number", 2**70), ("version", 99)], ids=["fewer than none", "more than can be", "another entry"]
+    ("counter", "value"),
+    [("number", -1), ("number", 2**70), ("number", 3), ("number", 5), ("version", 99)],
+    ids=["fewer than none", "more than can be", "one fewer", "one more", "another entry"],
 )
 async def test_nothing_is_built_on_a_checkpoint_that_counts_otherwise_than_its_journal(disk: Place, counter: str, value: int) -> None:
     await damaged(disk)
@@ -304,6 +306,7 @@ async def test_nothing_is_built_on_a_checkpoint_that_counts_otherwise_than_its_j
             sessions.describe("s", title="another"),
             sessions.rewrite("s", (0, 1), ["rather"]),
             sessions.archive("s"),
+            sessions.fork("s"),
         ):
             with pytest.raises(StoreCorrupt, match="the checkpoint"):
                 await changing

@@ -59,6 +59,21 @@ class Commits:
             assert loaded.chain == fact(4).chain
             assert await store.entries(no) == [fact(1, kind="session_created"), *facts(2, 4)]
 
+    async def test_a_session_is_loaded_with_the_chain_and_the_number_of_its_last_entry(self, place: Place) -> None:
+        async with opened(place) as store:
+            no = await create(store)
+            # Of these entries only the last is a message, as its number says.
+            entries = [msgspec.structs.replace(fact(seq), number=number) for seq, number in ((2, 1), (3, 1), (4, 2))]
+            for commit, last in (
+                (step(no, entries=tuple(entries[:2])), entries[1]),
+                (step(no, 3, entries=(entries[2],)), entries[2]),
+                (Commit(no=no, version=4, fence=0, holder=None, at=5_000, catalogue=catalogue("waiting")), entries[2]),
+            ):
+                await store.commit(commit)
+                loaded = await store.load("s")
+                assert loaded is not None
+                assert (loaded.row.version, loaded.chain, loaded.number) == (last.seq, last.chain, last.number)
+
     async def test_a_commit_without_entries_leaves_version_and_checkpoint(self, place: Place) -> None:
         async with opened(place) as store:
             no = await create(store)

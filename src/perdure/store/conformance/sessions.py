@@ -80,6 +80,7 @@ class Sessions:
             )
             assert made.create is not None
             assert loaded.chain == made.create.entries[-1].chain != GENESIS
+            assert loaded.number == made.create.entries[-1].number
             assert loaded.holder_alive is False
             assert loaded.now == place.clock.now
             assert await store.entries(sent.no) == [*made.create.entries]

@@ -248,7 +248,7 @@ SELECT perdure.keep($1::text, $2::perdure.blob[]);
 -- name: load
 -- A session's row, and what goes with it.
 SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner, title, labels,
-    created, updated, checkpoint, chain, alive, moment, pool
+    created, updated, checkpoint, chain, number, alive, moment, pool
 FROM perdure.load($1::text, $2::boolean, $3::bigint);
 
 -- name: buried

@@ -50,11 +50,12 @@ LAST = 2**63 - 1
 
 def load(line: Line, database: Database, session_id: str, hidden: bool) -> Loaded | None:
     for row in line.run("load", session_id, hidden, database.given()):
-        *columns, chain, alive, now, owned = row
+        *columns, chain, number, alive, now, owned = row
         database.told(now)
         pool = None if owned is None else shapes.pool(owned)
         found = shapes.session(tuple(columns))
-        return Loaded(row=found, chain=chain or GENESIS, holder_alive=alive, now=max(now, database.now()), pool=pool)
+        now = max(now, database.now())
+        return Loaded(row=found, chain=chain or GENESIS, number=number or 0, holder_alive=alive, now=now, pool=pool)
     return None
 
 

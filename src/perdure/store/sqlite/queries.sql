@@ -72,9 +72,9 @@ SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder,
 FROM sessions WHERE session_id = :session_id;
 
 -- name: load
--- A session's row and the chain behind its last entry.
+-- A session's row, the chain behind its last entry, and that entry's number.
 SELECT s.no, s.session_id, s.root, s.parent, s.parent_kind, s.agent, s.version, s.fence, s.holder, s.claims, s.inbox_head, s.wake_at,
-    s.status, s.owner, s.title, s.labels, s.created, s.updated, s.checkpoint, j.chain
+    s.status, s.owner, s.title, s.labels, s.created, s.updated, s.checkpoint, j.chain, j.number
 FROM sessions AS s LEFT JOIN journal AS j ON j.no = s.no AND j.seq = s.version
 WHERE s.session_id = :session_id AND (:hidden OR s.status <> 'deleted');
 

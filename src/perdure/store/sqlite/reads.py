@@ -81,9 +81,11 @@ class Reader:
         found = self._one("load", {"session_id": session_id, "hidden": hidden})
         if found is None:
             return None
-        row = rows.session(found[:-1])
+        *columns, chain, number = found
+        row = rows.session(columns)
         alive = row.holder is not None and self._alive(row.holder, now)
-        return Loaded(row=row, chain=found[-1] or GENESIS, holder_alive=alive, now=now, pool=self.pool(row.owner) if row.owner else None)
+        pool = self.pool(row.owner) if row.owner else None
+        return Loaded(row=row, chain=chain or GENESIS, number=number or 0, holder_alive=alive, now=now, pool=pool)
 
     def pool(self, owner: str) -> Pool | None:
         found = self._one("pool_get", {"owner": owner})
