@@ -148,8 +148,7 @@ def _change_queue(batch: Batch, rows: list[InboxRow], command: EditMessage | Wit
 
 def _edit(batch: Batch, rows: list[InboxRow], place: int, command: PostMessage) -> None:
     row, body = rows[place], commands.encode(command)
-    # The digest stays: sending again what was sent is still sending it once.
-    batch.edited[row.submission_id] = Edited(submission_id=row.submission_id, digest=row.digest, body=body)
+    batch.edited[row.submission_id] = Edited(submission_id=row.submission_id, body=body)
     rows[place] = msgspec.structs.replace(row, body=body)
 
 

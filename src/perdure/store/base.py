@@ -184,10 +184,9 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Edited(msgspec.Struct, frozen=True, kw_only=True):
-    """A waiting row's new content."""
+    """A waiting row's new content. The digest stays what was sent, so that sending it again is still sending it once."""
 
     submission_id: str
-    digest: str
     body: bytes
 
 

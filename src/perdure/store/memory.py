@@ -782,7 +782,7 @@ def _inbox_after(session: _Session, commit: Commit) -> dict[str, InboxRow | None
         head += 1
         changed[arriving.submission_id] = _replace(arriving, arrival=head, body=None)
     for edited in commit.edited:
-        changed[edited.submission_id] = _replace(row(edited.submission_id, waiting=True), digest=edited.digest, body=edited.body)
+        changed[edited.submission_id] = _replace(row(edited.submission_id, waiting=True), body=edited.body)
     for submission_id in commit.dropped:
         row(submission_id, waiting=True)
         changed[submission_id] = None

@@ -170,16 +170,17 @@ class Commits:
     async def test_a_row_can_be_edited_or_dropped_only_while_it_waits(self, place: Place) -> None:
         async with opened(place) as store:
             no = await create(store)
-            for name in ("m2", "m3"):
-                await store.send(submission(name=name))
-            edit = Edited(submission_id="m2", digest="new", body=b"other")
+            sent = [submission(name=name) for name in ("m2", "m3")]
+            for one in sent:
+                await store.send(one)
+            edit = Edited(submission_id="m2", body=b"other")
             await store.commit(step(no, edited=(edit,), dropped=("m3",), consumed=(("m1", 2),)))
             rows = await store.inbox(no)
-            assert [(row.submission_id, row.digest, row.body, row.arrival) for row in rows] == [("m2", "new", b"other", 2)]
+            assert [(row.submission_id, row.digest, row.body, row.arrival) for row in rows] == [("m2", sent[0].digest, b"other", 2)]
             assert await store.submission(no, "m3") is None
             before = await everything(store)
             wrong: list[dict[str, Any]] = [
-                {"edited": (Edited(submission_id="m1", digest="d", body=b""),)},
+                {"edited": (Edited(submission_id="m1", body=b""),)},
                 {"dropped": ("m1",)},
                 {"dropped": ("m3",)},
                 {"consumed": (("m1", 3),)},
@@ -192,6 +193,9 @@ class Commits:
             again = await store.send(submission(name="m3"))
             assert isinstance(again, Sent)
             assert (again.duplicate, again.row.arrival) == (False, 4)
+            edited = await store.send(sent[0])
+            assert isinstance(edited, Sent)
+            assert (edited.duplicate, edited.row.body) == (True, b"other")
 
     async def test_a_received_row_enters_consumed_and_only_once(self, place: Place) -> None:
         async with opened(place) as store:

@@ -33,7 +33,7 @@ class Shapes:
         entry = of("entry", INT8, INT8, TEXT, INT8, BYTEA, BYTEA, BYTEA, BYTEA)
         submission = of("submission", TEXT, INT8, TEXT, INT8, INT8, TEXT, TEXT, BYTEA, INT8, INT8)
         mark = of("mark", TEXT, INT8)
-        edit = of("edit", TEXT, TEXT, BYTEA)
+        edit = of("edit", TEXT, BYTEA)
         effect = of("effect", BYTEA, INT8, TEXT)
         self._amounts = of("amounts", *(INT8 for _ in Amounts.__struct_fields__))
         draw = of("draw", TEXT, TEXT, self._amounts, self._amounts, BOOL)
@@ -128,7 +128,7 @@ def _commit(token: int, commit: Commit) -> tuple[Any, ...]:
         [_entry(entry) for entry in commit.entries] or None,
         commit.checkpoint,
         *(commit.consumed or None, commit.settled or None),
-        [(row.submission_id, row.digest, row.body) for row in commit.edited] or None,
+        [(row.submission_id, row.body) for row in commit.edited] or None,
         commit.dropped or None,
         [_submission(row) for row in commit.received] or None,
         *(commit.redacted or None, commit.erased or None),

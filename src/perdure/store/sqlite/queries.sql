@@ -207,7 +207,7 @@ SELECT count(*) FROM inbox WHERE no = :no AND consumed_seq IS NULL;
 
 -- name: inbox_edit
 -- Another content for a waiting row.
-UPDATE inbox SET digest = :digest, body = :body WHERE no = :no AND submission_id = :submission_id AND consumed_seq IS NULL;
+UPDATE inbox SET body = :body WHERE no = :no AND submission_id = :submission_id AND consumed_seq IS NULL;
 
 -- name: inbox_drop
 -- A waiting row goes, without a receipt.

@@ -291,8 +291,7 @@ class CommitWrite(Write):
             tx.must("inbox_add", {**values, "no": no, "arrival": arrival, "body": None})
             tx.must("receive", {"no": no, "arrival": arrival})
         for edited in commit.edited:
-            content: dict[str, Any] = {"no": no, "submission_id": edited.submission_id, "digest": edited.digest, "body": edited.body}
-            _waiting(tx, "inbox_edit", content)
+            _waiting(tx, "inbox_edit", {"no": no, "submission_id": edited.submission_id, "body": edited.body})
         for submission_id in commit.dropped:
             _waiting(tx, "inbox_drop", {"no": no, "submission_id": submission_id})
         for submission_id, seq in commit.consumed:

@@ -10,7 +10,7 @@ CREATE TYPE perdure.submission AS (
     consumed_seq bigint, settled_seq bigint
 );
 CREATE TYPE perdure.mark AS (submission_id text, seq bigint);
-CREATE TYPE perdure.edit AS (submission_id text, digest text, body bytea);
+CREATE TYPE perdure.edit AS (submission_id text, body bytea);
 CREATE TYPE perdure.effect AS (effect_key bytea, seq bigint, state text);
 CREATE TYPE perdure.blob AS (digest text, media_type text, size bigint, data bytea);
 CREATE TYPE perdure.listing AS (status text, wake_at bigint, title text, folded text, labels text, agent text);
@@ -157,7 +157,7 @@ BEGIN
         PERFORM perdure.must(changed, cardinality(c.received), 'the inbox');
     END IF;
     IF c.edited IS NOT NULL THEN
-        UPDATE perdure.inbox AS i SET digest = e.digest, body = e.body FROM unnest(c.edited) AS e
+        UPDATE perdure.inbox AS i SET body = e.body FROM unnest(c.edited) AS e
         WHERE i.root = its_root AND i.no = c.no AND i.submission_id = e.submission_id AND i.consumed_seq IS NULL;
         GET DIAGNOSTICS changed = ROW_COUNT;
         PERFORM perdure.all_there(changed, its_root, c.no, ARRAY (SELECT e.submission_id FROM unnest(c.edited) AS e), true);
