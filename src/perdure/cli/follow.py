@@ -25,10 +25,11 @@ from ..core.entries import (
     TurnEnded,
     TurnStarted,
 )
-from ..core.errors import PerdureError, SessionNotFound, StaleRequest, StoreError, SubmissionRejected
+from ..core.errors import PerdureError, SessionNotFound, StaleRequest, StoreError
 from ..core.ids import child_session
 from ..runtime.calls import misfit
 from ..runtime.feed import ChildAsked, Event, SessionOpened
+from ..runtime.result import refused, withdrawn
 from ..runtime.runtime import Runtime
 from ..runtime.session import Session
 from .ask import Lines, ask, how_to_answer
@@ -278,9 +279,9 @@ class Follower:
             case RequestClosed():
                 self._open.pop(event.request_id, None)
             case QueueChanged(change="withdrawn") if event.submission in self.own:
-                self.refused(SubmissionRejected("the message was withdrawn before it was delivered", reason="withdrawn"))
+                self.refused(withdrawn())
             case SubmissionRefused() if event.submission in self.own:
-                self.refused(SubmissionRejected(event.failure.message, hint="nothing was done", reason=event.failure.code))
+                self.refused(refused(self.session_id, event))
 
     def _say_unknown(self) -> None:
         """A turn that is over leaves behind what nobody knows the outcome of; somebody may learn it later."""

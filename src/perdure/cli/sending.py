@@ -8,10 +8,11 @@ import time
 from typing import Any
 
 from ..core.entries import SubmissionRefused
-from ..core.errors import SessionNotFound, SubmissionRejected
+from ..core.errors import SessionNotFound
 from ..core.phase import children
 from ..runtime.door import Submission
 from ..runtime.infos import SessionInfo
+from ..runtime.result import refused
 from ..runtime.runtime import Runtime
 from .hints import command, resume_command
 from .screen import Screen
@@ -27,7 +28,7 @@ async def confirm(
 ) -> None:
     """Say that a command was carried out, or waits, and who has to act now if nobody does.
 
-    Raises `SubmissionRejected` where the session refused it. ``in_inbox``: that it is there is all that was asked for.
+    Raises what `refused` says where the session refused it. ``in_inbox``: that it is there is all that was asked for.
     """
     screen = Screen(as_json=arguments.json)
     taken = in_inbox or await _taken(runtime, arguments.session, sent)
@@ -67,7 +68,7 @@ async def _first_caller(runtime: Runtime, info: SessionInfo) -> SessionInfo:
 
 
 async def _taken(runtime: Runtime, session_id: str, sent: Submission) -> bool:
-    """Whether a command was carried out; False if nobody took it up. Raises `SubmissionRejected` if it was refused."""
+    """Whether a command was carried out; False if nobody took it up. Raises what `refused` says if it was."""
     deadline = time.monotonic() + PATIENCE
     while True:
         head = await runtime.store.load(session_id)
@@ -75,7 +76,7 @@ async def _taken(runtime: Runtime, session_id: str, sent: Submission) -> bool:
         if row is not None and row.consumed_seq is not None:
             [entry] = await runtime.sessions.entries(session_id, after=row.consumed_seq - 1, limit=1)
             if isinstance(entry, SubmissionRefused):
-                raise SubmissionRejected(entry.failure.message, hint="nothing was changed", reason=entry.failure.code)
+                raise refused(session_id, entry)
             return True
         if head is None or not head.holder_alive or time.monotonic() > deadline:
             return False

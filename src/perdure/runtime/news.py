@@ -107,7 +107,7 @@ class News:
                 if key in self.waiters:
                     self._resolve(key, driver.result_of(entry))
             elif isinstance(entry, SubmissionRefused):
-                self._fail((driver.session_id, entry.submission), refused(entry))
+                self._fail((driver.session_id, entry.submission), refused(driver.session_id, entry))
             elif isinstance(entry, QueueChanged) and entry.change == "withdrawn":
                 self._fail((driver.session_id, entry.submission), withdrawn())
 

@@ -9,7 +9,7 @@ from ..agent import Agent
 from ..agent.output import OutputMisfit
 from ..core import canonical
 from ..core.entries import SubmissionRefused, TurnCompleted, TurnEnded, TurnFailed
-from ..core.errors import OutputInvalid, SubmissionRejected
+from ..core.errors import OutputInvalid, SessionArchived, SubmissionRejected
 from ..core.finishing import ALL_ARGUMENTS
 from ..core.messages import Message
 from ..core.records import Ending, Failure
@@ -17,6 +17,9 @@ from ..core.usage import Totals
 from .model_calls import ModelCall, Spending
 
 __all__ = ["Result", "refused", "result_of", "typed", "withdrawn"]
+
+
+AGAIN = "sessions.revive(…) takes it out again; then send it as another submission, since this one stays refused"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +83,11 @@ def result_of(session_id: str, ended: TurnEnded, answer: Message | None, calls: 
     )
 
 
-def refused(entry: SubmissionRefused) -> SubmissionRejected:
-    """What whoever sent a refused submission is told."""
-    return SubmissionRejected(entry.failure.message, reason=entry.failure.code)
+def refused(session_id: str, entry: SubmissionRefused) -> SubmissionRejected | SessionArchived:
+    """What whoever sent a refused submission is told, live or by what is stored."""
+    if entry.failure.code == SessionArchived.code:
+        return SessionArchived(entry.failure.message, hint=AGAIN, session=session_id)
+    return SubmissionRejected(entry.failure.message, hint="nothing was changed", reason=entry.failure.code)
 
 
 def withdrawn() -> SubmissionRejected:

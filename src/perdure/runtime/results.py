@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..agent import Agent
 from ..core.entries import MessageAdded, OperationEnded, OperationStarted, QueueChanged, SubmissionRefused, TurnEnded
-from ..core.errors import SessionArchived
 from ..core.journal import open_entry
 from ..store.base import Loaded
 from .context import CONTEXT_KINDS, Context
@@ -24,7 +23,8 @@ class Results(Scope):
         """What became of a submission's turn; None while it is unfinished.
 
         ``agent``: its output is what that agent's ``output_type`` reads; without, it is plain data. Raises `SubmissionRejected` if it was
-        refused, `OutputInvalid` if the agent can't read it, and `UsageError` for what can't be a submission.
+        refused, and `SessionArchived` if that was because the session was archived; `OutputInvalid` if the agent can't read it, and
+        `UsageError` for what can't be a submission.
         """
         check_id(submission, "a submission id")
         head = await self._head(session_id)
@@ -36,10 +36,8 @@ class Results(Scope):
 
     async def _result_at(self, head: Loaded, seq: int) -> Result | None:
         entry = await self._entry(head, seq)
-        if isinstance(entry, SubmissionRefused) and entry.failure.code == SessionArchived.code:
-            raise SessionArchived(entry.failure.message, hint="send it again once the session is revived", session=head.row.session_id)
         if isinstance(entry, SubmissionRefused):
-            raise refused(entry)
+            raise refused(head.row.session_id, entry)
         if isinstance(entry, QueueChanged):
             raise withdrawn()
         if not isinstance(entry, TurnEnded):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ from perdure import (
     TurnAborted,
     tool,
 )
+from perdure.cli.follow import Follower
+from perdure.cli.screen import Screen
+from perdure.cli.sending import confirm
 from perdure.core.reports import Parked
 from perdure.runtime.verify import verify
 from perdure.store.base import Claim, Committed
@@ -545,3 +549,27 @@ async def test_a_session_that_is_archived_before_its_holder_saw_an_interrupt_is_
         away = False
         back.set()
         await asyncio.gather(turn, return_exceptions=True)
+
+
+async def test_what_an_archived_session_refused_is_told_alike_by_events_by_what_is_stored_and_by_a_command(place: Place) -> None:
+    charging = Charging()
+    async with place.process() as other, place.process() as holder:
+        running = asyncio.create_task(holder.run(charging.agent, "charge", session="s", submission="m1"))
+        await charging.begun.wait()
+        sent = await other.sessions.send("s", "then this", submission="m2")
+        await other.sessions.archive("s")
+        await asyncio.gather(running, return_exceptions=True)
+        [entry] = [entry for entry in await other.sessions.entries("s") if isinstance(entry, SubmissionRefused)]
+        follower = Follower(other, "s", Screen(as_json=True), db="a.db", agent=PLAIN, wait=False)
+        follower.own.add("m2")
+
+        with pytest.raises(SessionArchived) as stored:
+            await other.sessions.result("s", "m2")
+        with pytest.raises(SessionArchived) as event:
+            follower._follow(entry)
+        with pytest.raises(SessionArchived) as command:
+            await confirm(other, Namespace(json=True, session="s", db="a.db"), sent, "done")
+
+        told = [(raised.value.message, raised.value.hint, raised.value.facts) for raised in (stored, event, command)]
+        assert told[0] == told[1] == told[2]
+        assert "another submission" in told[0][1]
