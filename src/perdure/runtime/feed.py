@@ -83,7 +83,7 @@ class Watch:
         self._events: deque[Event] = deque()
         self._news = asyncio.Event()
         self._error: BaseException | None = None
-        self.overflowed = False
+        self.behind = False
         # What came before it watched was told to nobody.
         self.noticed = True
         self.closed = False
@@ -93,7 +93,7 @@ class Watch:
         for event in events:
             if len(self._events) >= BUFFER:
                 self._events.clear()
-                self.overflowed = True
+                self.behind = True
             self._events.append(event)
         self._news.set()
 
@@ -105,7 +105,8 @@ class Watch:
     def end(self, error: BaseException | None = None) -> None:
         """No more events; ``error`` is why, if it is not the watcher's own wish."""
         self._error = self._error or error
-        self.closed = True
+        # While a process holds a session, its watchers aren't told of what others commit; they are to see up to what ended that.
+        self.closed = self.noticed = True
         self._news.set()
 
     @property

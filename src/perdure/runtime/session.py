@@ -273,17 +273,14 @@ class Session:
             for request in await self._open_requests():
                 if request.seq <= cursor:
                     yield request
-            if cursor < self._opened.version:
-                for entry in await self._stored(cursor):
-                    cursor = entry.seq
-                    yield entry
+            watch.behind = watch.behind or cursor < self._opened.version
             while True:
                 events = watch.take()
                 if events and self._owner is not None and self._no is None:
                     # Somebody created it meanwhile, and it may be somebody else's.
                     await self._number()
-                if watch.overflowed:
-                    watch.overflowed = False
+                if watch.behind:
+                    watch.behind = watch.noticed = False
                     for entry in await self._stored(cursor):
                         cursor = entry.seq
                         yield entry
@@ -298,7 +295,7 @@ class Session:
                     if event.seq == cursor + 1:
                         cursor = event.seq
                         yield event
-                if watch.noticed or not events:
+                if watch.noticed:
                     # What other processes committed is behind what was told here, and nobody may say so again.
                     watch.noticed = False
                     for entry in await self._stored(cursor):

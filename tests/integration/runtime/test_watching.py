@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 import perdure
 from perdure import (
     Agent,
     ApprovalRequested,
     Entry,
+    Fenced,
+    HookFailed,
     Reply,
     ResumeRequested,
     ScriptedModel,
@@ -131,6 +135,51 @@ async def test_what_another_process_does_before_this_one_learned_that_it_let_go_
             await handle.send("hi", submission="m")
             seen = await until(handle, TurnCompleted, after=0, count=2)
     assert [event.submission for event in seen if isinstance(event, TurnStarted)] == ["m", "n"]
+
+
+async def test_a_reader_that_comes_back_finds_what_it_missed_with_one_read_and_before_what_is_live(place: Place) -> None:
+    async with place.process() as worker:
+        await worker.run(Agent("a", model=ScriptedModel(["hello"])), "hi", session="s", submission="m")
+    live = [HookFailed(extension="x", hook="h", message=text) for text in ("one", "two")]
+    async with place.process() as watcher, watcher.session("s") as handle:
+        watcher.news.feed("s").publish(live[:1])
+        watcher.faulty.calls.clear()
+
+        async with aclosing(handle.events(after=0)) as events:
+            assert isinstance(await anext(events), SessionOpened)
+            seen = [await anext(events) for _ in range(handle._opened.version + 1)]
+            watcher.news.feed("s").publish(live[1:])
+            seen.append(await anext(events))
+
+        assert [event.seq for event in seen if isinstance(event, Entry)] == [*range(1, len(seen) - 1)]
+        assert seen[-2:] == live
+        assert [call.kind for call in watcher.faulty.calls].count("entries") == 1
+
+
+async def test_whoever_watches_a_session_that_is_taken_from_this_process_sees_what_took_it_and_then_why_it_ends(place: Place) -> None:
+    begun = asyncio.Event()
+
+    @tool(effect="pure")
+    async def wait() -> None:
+        """Wait."""
+        begun.set()
+        await asyncio.Event().wait()
+
+    agent = Agent("a", model=ScriptedModel([Reply(tool_calls=[ToolCall("wait", {})])]), tools=[wait])
+    async with place.process() as other, place.process() as holder, holder.session("s", agent) as handle:
+        await handle.send("hi", submission="m")
+        seen: list[str] = []
+
+        async def watch() -> None:
+            async for event in handle.events(after=0):
+                seen.append(event.kind if isinstance(event, Entry) else "live")
+
+        watching = asyncio.create_task(watch())
+        await begun.wait()
+        await other.sessions.archive("s")
+        with pytest.raises(Fenced):
+            await watching
+        assert seen[-1] == "archived"
 
 
 async def _until_completed(handle: perdure.Session, seen: list[Entry]) -> None:
