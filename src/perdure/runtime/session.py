@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from ..agent import Agent
 from ..core import canonical
 from ..core.commands import Deliver
-from ..core.entries import Entry, RequestOpened
+from ..core.entries import Entry, OperationEnded, RequestOpened
 from ..core.errors import UsageError
 from ..core.journal import open_entry
 from ..core.messages import Message, Source
 from ..core.records import Decision, Identity, Limits
+from ..models.base import Delta
 from ..tools.moments import Moment
 from .calls import misfit
 from .content import Input
@@ -279,11 +280,11 @@ class Session:
                 if events and self._owner is not None and self._no is None:
                     # Somebody created it meanwhile, and it may be somebody else's.
                     await self._number()
-                if watch.behind:
+                if watch.behind or watch.noticed:
+                    # What other processes committed, too, and nobody may say so again.
                     watch.behind = watch.noticed = False
-                    for entry in await self._stored(cursor):
-                        cursor = entry.seq
-                        yield entry
+                    stored = await self._stored(cursor)
+                    events = _woven(stored, [*events, *watch.take()], self._opened.version)
                 for event in events:
                     if not isinstance(event, Entry):
                         yield event
@@ -295,16 +296,12 @@ class Session:
                     if event.seq == cursor + 1:
                         cursor = event.seq
                         yield event
-                if watch.noticed:
-                    # What other processes committed is behind what was told here, and nobody may say so again.
-                    watch.noticed = False
-                    for entry in await self._stored(cursor):
-                        cursor = entry.seq
-                        yield entry
-                if watch.closed and not watch.pending:
-                    await watch.wait()
-                    return
+                if watch.pending or watch.behind or watch.noticed:
+                    continue
+                closed = watch.closed
                 await watch.wait()
+                if closed:
+                    return
         finally:
             self._leave(watch)
 
@@ -328,3 +325,28 @@ class Session:
         if await self._number() is None:
             return []
         return [request.entry for request in await self.requests()]
+
+
+def _attempt(event: Event) -> tuple[str, int] | None:
+    """The attempt whose words these are, if they are any's."""
+    return (event.operation, event.attempt) if isinstance(event, Delta) else None
+
+
+def _woven(stored: list[Entry], told: list[Event], since: int) -> list[Event]:
+    """What was read, and what was told before and meanwhile, as it happened: news after the entries up to ``since``, when the handle was
+    opened, and what an attempt says before it ends."""
+    news = [event for event in told if not isinstance(event, Entry | Delta)]
+    said: dict[tuple[str, int], list[Event]] = {}
+    for event in told:
+        if (attempt := _attempt(event)) is not None:
+            said.setdefault(attempt, []).append(event)
+    woven: list[Event] = []
+    for entry in stored:
+        if news and entry.seq > since:
+            woven += news
+            news = []
+        if isinstance(entry, OperationEnded):
+            woven += said.pop((entry.operation, entry.attempt), ())
+        woven.append(entry)
+    # Entries that were read are passed over when they come again.
+    return woven + news + [event for event in told if isinstance(event, Entry) or _attempt(event) in said]

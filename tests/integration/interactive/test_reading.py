@@ -29,6 +29,9 @@ from perdure import (
     tool,
 )
 from perdure.runtime.feed import BUFFER
+from perdure.store.base import Commit, CommitAnswer, Committed
+from perdure.store.memory import MemoryStore
+from perdure.store.passing import PassingStore
 
 from .acting import Place, Process, counting, eventually, until
 
@@ -277,3 +280,30 @@ async def test_every_attempt_of_a_model_call_that_started_ends_exactly_once(plac
         assert (begun.seq < over.seq, begun.at <= over.at) == (True, True)
     statuses = [entry.status for entry in entries if isinstance(entry, OperationEnded)]
     assert statuses == ["failed", "succeeded", "succeeded", "succeeded", "cancelled", "failed", "uncertain", "succeeded"]
+
+
+async def test_a_reader_whose_store_is_slow_sees_what_was_said_before_it_ended() -> None:
+    class Slow(PassingStore):
+        """Who reads the journal gets it only when the turn is over."""
+
+        over = asyncio.Event()
+
+        async def entries(self, no: int, **wanted: Any) -> Any:
+            await self.over.wait()
+            return await self.inner.entries(no, **wanted)
+
+        async def commit(self, commit: Commit) -> CommitAnswer:
+            answer = await self.inner.commit(commit)
+            if isinstance(answer, Committed) and any(entry.kind == "turn_completed" for entry in commit.entries):
+                self.over.set()
+            return answer
+
+    async with perdure.open(Slow(MemoryStore())) as runtime:
+        agent = Agent("a", model=FunctionModel(lambda request: Reply("one two three")))
+        seen = [event async for event in runtime.stream(agent, "go", session="s")]
+    told = ["text" if isinstance(event, TextDelta) else getattr(event, "kind", "") for event in seen]
+    begun, ended = told.index("operation_started"), told.index("operation_ended")
+    assert set(told[begun + 1 : ended]) == {"text"}
+    assert told.count("text") == ended - begun - 1
+    assert "".join(event.text for event in seen if isinstance(event, TextDelta)) == "one two three"
+    assert told[-1] == "turn_completed"
