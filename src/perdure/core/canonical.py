@@ -59,13 +59,38 @@ def known(word: object, words: Any) -> Any:
     return next((known for known in get_args(words) if known == word), None)
 
 
-def check(value: Any, where: str = "value", depth: int = 0) -> Any:
+class _Unfit(Exception):
+    """What JSON can't hold, and where: the way to it, from the inside out. Most values are fit, so no way is written down before."""
+
+    def __init__(self, problem: str, hint: str, *, short: bool = False) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.hint = hint
+        self.short = short
+        self.is_key = False
+        self.way: list[str] = []
+
+    def told(self, where: str) -> NotCanonical:
+        """The same for whoever gave the value, which they know as ``where``."""
+        where += "".join(reversed(self.way))
+        where = f"{where[:80]}…" if self.short else f"a key of {where}" if self.is_key else where
+        return NotCanonical(f"{where} {self.problem}", hint=self.hint)
+
+
+def check(value: Any, where: str = "value") -> Any:
     """Return ``value`` as plain JSON data, or raise `NotCanonical` and say which part JSON can't hold.
 
     NaN and infinities have no JSON form, and integers beyond ±2⁵³ change in other readers; keys must be strings.
     """
+    try:
+        return _plain(value, 0)
+    except _Unfit as unfit:
+        raise unfit.told(where) from None
+
+
+def _plain(value: Any, depth: int) -> Any:
     if depth > MAX_DEPTH:
-        raise NotCanonical(f"{where[:80]}… is nested deeper than {MAX_DEPTH} levels", hint="keep less structure in one value")
+        raise _Unfit(f"is nested deeper than {MAX_DEPTH} levels", "keep less structure in one value", short=True)
     if type(value) is str and value.isascii():
         # Most values and all keys; the rest of the way is several times as long.
         return value
@@ -76,24 +101,50 @@ def check(value: Any, where: str = "value", depth: int = 0) -> Any:
             try:
                 value.encode()
             except UnicodeEncodeError:
-                raise NotCanonical(f"{where} holds text that is not valid Unicode", hint="replace lone surrogates") from None
+                raise _Unfit("holds text that is not valid Unicode", "replace lone surrogates") from None
             return str.__str__(value)
         case int():
             if not -MAX_INTEGER <= value <= MAX_INTEGER:
-                raise NotCanonical(f"{where} is an integer beyond ±2^53", hint="pass it as a string")
+                raise _Unfit("is an integer beyond ±2^53", "pass it as a string")
             return int(value)
         case float():
             if not math.isfinite(value):
-                raise NotCanonical(f"{where} is {value}, which JSON can't hold", hint="use null or a string")
+                raise _Unfit(f"is {value}, which JSON can't hold", "use null or a string")
             return float(value)
         case dict():
-            plain: dict[str, Any] = {}
-            for key, item in value.items():
-                if not isinstance(key, str):
-                    raise NotCanonical(f"{where} has a key that is not a string: {key!r}", hint="use string keys")
-                plain[check(key, f"a key of {where}")] = check(item, f"{where}.{key}", depth + 1)
-            return plain
+            return _plain_object(value, depth)
         case list() | tuple():
-            return [check(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
+            items: list[Any] = []
+            try:
+                for item in value:
+                    # Not all at once: how many there are says which one is unfit.
+                    items.append(_plain(item, depth + 1))
+            except _Unfit as unfit:
+                unfit.way.append(f"[{len(items)}]")
+                raise
+            return items
         case _:
-            raise NotCanonical(f"{where} is of the type {type(value).__name__}, which JSON can't hold", hint="return plain data")
+            raise _Unfit(f"is of the type {type(value).__name__}, which JSON can't hold", "return plain data")
+
+
+def _plain_object(value: dict[Any, Any], depth: int) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for key, item in value.items():
+        name = key if type(key) is str and key.isascii() else _plain_key(key)
+        try:
+            plain[name] = _plain(item, depth + 1)
+        except _Unfit as unfit:
+            unfit.way.append(f".{key}")
+            raise
+    return plain
+
+
+def _plain_key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise _Unfit(f"has a key that is not a string: {key!r}", "use string keys")
+    try:
+        plain: str = _plain(key, 0)
+    except _Unfit as unfit:
+        unfit.is_key = True
+        raise
+    return plain
