@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["Clock", "SessionClock", "SystemClock", "alarm", "first_of"]
+__all__ = ["Alarm", "Clock", "SessionClock", "SystemClock", "alarm", "first_of"]
 
 LONGEST_SLEEP = 60.0
 """After so many seconds the wall clock is looked at again."""
@@ -39,23 +39,46 @@ class SystemClock:
         while self.now() < at and (left := end - self._monotonic()) > 0:  # noqa: ASYNC110
             await asyncio.sleep(min(left / 1_000_000_000, LONGEST_SLEEP))
 
-    def alarm(self, at: int, ring: Callable[[], None]) -> Callable[[], None]:
+    def alarm(self, at: int, ring: Callable[[], None]) -> Alarm:
         """As `alarm`, without a task: most of what is watched ends long before."""
-        loop, end = asyncio.get_running_loop(), self._monotonic() + (at - self.now()) * 1_000_000
-        waits: list[asyncio.TimerHandle] = []
+        return _Watch(self, at, self._monotonic() + (at - self.now()) * 1_000_000, ring)
 
-        def look() -> None:
-            left = end - self._monotonic()
-            if waits and (self.now() >= at or left <= 0):
-                ring()
-            else:
-                waits[:] = [loop.call_later(max(0.0, min(left / 1_000_000_000, LONGEST_SLEEP)), look)]
+    def left(self, at: int, end: int) -> float:
+        """The seconds until the wall clock says ``at`` or the monotonic one ``end`` (ns), whichever comes first."""
+        return 0.0 if self.now() >= at else max(0.0, (end - self._monotonic()) / 1_000_000_000)
 
-        def call_off() -> None:
-            waits[0].cancel()
 
-        look()
-        return call_off
+class Alarm(Protocol):
+    """What rings once, unless it is called off before."""
+
+    def cancel(self) -> object:
+        """Call it off."""
+
+
+class _Watch:
+    """Looks at a clock again until its time has come."""
+
+    __slots__ = ("_at", "_clock", "_end", "_ring", "_timer")
+
+    def __init__(self, clock: SystemClock, at: int, end: int, ring: Callable[[], None]) -> None:
+        self._clock = clock
+        self._at = at
+        self._end = end
+        self._ring = ring
+        self._wait()
+
+    def _wait(self) -> None:
+        left = self._clock.left(self._at, self._end)
+        self._timer = asyncio.get_running_loop().call_later(min(left, LONGEST_SLEEP), self._look)
+
+    def _look(self) -> None:
+        if self._clock.left(self._at, self._end):
+            self._wait()
+        else:
+            self._ring()
+
+    def cancel(self) -> None:
+        self._timer.cancel()
 
 
 class SessionClock:
@@ -85,32 +108,38 @@ class SessionClock:
         self.now()
         await self._clock.sleep_until(at - self._ahead)
 
-    def alarm(self, at: int, ring: Callable[[], None]) -> Callable[[], None]:
+    def alarm(self, at: int, ring: Callable[[], None]) -> Alarm:
         """As `alarm`."""
         self.now()
         return alarm(self._clock, at - self._ahead, ring)
 
 
-def alarm(clock: Clock, at: int, ring: Callable[[], None]) -> Callable[[], None]:
-    """Call ``ring`` on the event loop once ``sleep_until(at)`` would return. Returns what calls that off."""
-    if isinstance(clock, SystemClock | SessionClock):
+def alarm(clock: Clock, at: int, ring: Callable[[], None]) -> Alarm:
+    """Call ``ring`` on the event loop once ``sleep_until(at)`` would return, unless that is called off."""
+    if isinstance(clock, (SystemClock, SessionClock)):
         return clock.alarm(at, ring)
     timer = asyncio.ensure_future(clock.sleep_until(at))
     timer.add_done_callback(lambda timer: None if timer.cancelled() else ring())
-
-    def call_off() -> None:
-        timer.cancel()
-
-    return call_off
+    return timer
 
 
 async def first_of(clock: Clock, *waiting: asyncio.Future[Any], seconds: float | None = None, until: int | None = None) -> None:
     """Return once one of them has ended, or the time is over. Nothing of it is cancelled: not by the time, nor with the waiter."""
     if seconds is not None:
         until = clock.now() + round(seconds * 1000)
-    timer = None if until is None else asyncio.ensure_future(clock.sleep_until(until))
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def end(_: object = None) -> None:
+        if not over.done():
+            over.set_result(None)
+
+    for future in waiting:
+        future.add_done_callback(end)
+    timer = None if until is None else alarm(clock, until, end)
     try:
-        await asyncio.wait(waiting if timer is None else [*waiting, timer], return_when=asyncio.FIRST_COMPLETED)
+        await over
     finally:
+        for future in waiting:
+            future.remove_done_callback(end)
         if timer is not None:
             timer.cancel()

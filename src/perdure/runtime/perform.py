@@ -8,6 +8,7 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from copy import deepcopy
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
@@ -166,6 +167,8 @@ class _Time:
     ``give_up`` is called if it hasn't let go `LETTING_GO_SECONDS` after that; `let_go` says that it has.
     """
 
+    __slots__ = ("_alarm", "_cancelling", "_clock", "_done", "_give_up", "_limit", "_ms", "_over", "_patience", "_task")
+
     def __init__(self, clock: Clock, own: int, left: int | None, give_up: Callable[[_TimeIsOver], None]) -> None:
         self._clock = clock
         self._limit = left is not None and left <= own
@@ -178,7 +181,7 @@ class _Time:
         task = asyncio.current_task()
         assert task is not None
         self._task, self._cancelling = task, task.cancelling()
-        self._call_off = alarm(self._clock, self._clock.now() + self._ms, self._cut)
+        self._alarm = alarm(self._clock, self._clock.now() + self._ms, self._cut)
 
     def _cut(self) -> None:
         if not self._done:
@@ -194,7 +197,7 @@ class _Time:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._done = True
-        self._call_off()
+        self._alarm.cancel()
         # Who was told to stop by somebody else, too, stops for that.
         if self._over and self._task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError):
             raise _TimeIsOver(limit=self._limit) from error
@@ -240,40 +243,28 @@ class Performer:
         ``fallback`` is the route that may answer instead if this one's provider gives up. An answer that can't be taken still counts with
         what it used.
         """
-        heard = _Heard()
+        attempt = _Attempt(operation, request.settings, fallback)
         sending = False
-        settings = request.settings
-        seconds = MODEL_SECONDS if settings.timeout is None else min(settings.timeout, LONGEST_SECONDS)
-        left = ms_left(self.checkpoint)
-
-        def cut_off(over: _TimeIsOver) -> Outcome:
-            if over.limit:
-                # What may still be called is found where the next attempt would begin.
-                failure = Failure(code="limited", message="it was cut off where the turn's time was over")
-                return msgspec.structs.replace(self._model_ended(operation, "cancelled", failure, heard), final=False), ()
-            failure = Failure(code="timeout", message=f"no answer within {seconds:g} s", retryable=True)
-            return self._model_ended(operation, "failed", failure, heard, fallback, settings), ()
-
-        time = _Time(self._clock, round(seconds * 1000), left, lambda over: self.give_up(operation, cut_off(over)))
+        time = _Time(self._clock, round(attempt.seconds * 1000), ms_left(self.checkpoint), partial(self._give_up_model, attempt))
         try:
             request = await self._with_media(request)
             sending = True
-            output = await self._stream(operation, model, request, heard, time)
+            output = await self._stream(attempt, model, request, time)
             # Notes stand in their receipt, whatever escapes they take there; so does what is to be remembered.
             calls = 8 * NOTES_LIMIT if operation.plan.kind == "compaction" else INLINE_LIMIT
             texts = STATE_LIMIT if operation.plan.kind == "memory" else INLINE_LIMIT
             parts, blobs = keep_parts(_checked(output), calls=calls, texts=texts)
             group = _plain(model.group, "the group of a model")
         except _TimeIsOver as over:
-            return cut_off(over)
+            return self._cut_off(attempt, over)
         except asyncio.CancelledError:
             if asked_to_stop():
-                return self._model_ended(operation, "cancelled", Failure(code="interrupted"), heard), ()
+                return self._model_ended(attempt, "cancelled", Failure(code="interrupted")), ()
             # Nobody asked for it, so it counts as an attempt that failed.
             message = "the model ended with a cancellation of its own"
             _log.warning("%s: %s", operation.id, message)
             failure = Failure(code="model_cancelled_itself", message=message, retryable=True)
-            return self._model_ended(operation, "failed", failure, heard, fallback, settings), ()
+            return self._model_ended(attempt, "failed", failure, retried=True), ()
         except StoreError:
             raise
         except ProviderError as error:
@@ -285,15 +276,15 @@ class Performer:
                 status=status if type(status) is int and 0 <= status < 1_000 else None,
                 retry_after=_pause(error.retry_after),
             )
-            return self._model_ended(operation, "failed", failure, heard, fallback, settings), ()
+            return self._model_ended(attempt, "failed", failure, retried=True), ()
         except PerdureError as error:
-            ended = self._model_ended(operation, "failed", Failure(code=error.code, message=said(error)), heard)
+            ended = self._model_ended(attempt, "failed", Failure(code=error.code, message=said(error)))
             # A `UsageError` says that the request, the key or the package is none that could be sent.
-            unsent = heard.answer is None and (not sending or (isinstance(error, UsageError) and not heard.text))
+            unsent = attempt.answer is None and (not sending or (isinstance(error, UsageError) and not attempt.text))
             return msgspec.structs.replace(ended, unsent=unsent), ()
         except BaseException as error:
             _log.exception("the model of %s raised what no model should", operation.id)
-            return self._model_ended(operation, "failed", Failure(code="model_error", message=words(error)), heard), ()
+            return self._model_ended(attempt, "failed", Failure(code="model_error", message=words(error))), ()
         finally:
             time.let_go()
         return (
@@ -310,6 +301,17 @@ class Performer:
             ),
             blobs,
         )
+
+    def _cut_off(self, attempt: _Attempt, over: _TimeIsOver) -> Outcome:
+        if over.limit:
+            # What may still be called is found where the next attempt would begin.
+            failure = Failure(code="limited", message="it was cut off where the turn's time was over")
+            return msgspec.structs.replace(self._model_ended(attempt, "cancelled", failure), final=False), ()
+        failure = Failure(code="timeout", message=f"no answer within {attempt.seconds:g} s", retryable=True)
+        return self._model_ended(attempt, "failed", failure, retried=True), ()
+
+    def _give_up_model(self, attempt: _Attempt, over: _TimeIsOver) -> None:
+        self.give_up(attempt.operation, self._cut_off(attempt, over))
 
     async def _with_media(self, request: ModelRequest) -> ModelRequest:
         """The request with the bytes that its media stand for. Raises `MediaBudgetExceeded`, and `StoreCorrupt` where they are gone."""
@@ -329,58 +331,51 @@ class Performer:
             content[digest] = await self._fetch(digest)
         return msgspec.structs.replace(request, content=content)
 
-    async def _stream(self, operation: Operation, model: Model, request: ModelRequest, heard: _Heard, time: _Time) -> ModelOutput:
+    async def _stream(self, attempt: _Attempt, model: Model, request: ModelRequest, time: _Time) -> ModelOutput:
         stream = model.stream(request)
-        index = 0
-        whole = {TextDelta: _Whole(), ReasoningDelta: _Whole()}
         try:
             async with time:
                 async for item in stream:
-                    if heard.answer is not None:
+                    if attempt.answer is not None:
                         raise InvalidModelOutput("the model's stream went on after its answer")
                     if isinstance(item, ModelOutput):
-                        heard.answer = item
-                        continue
-                    if not isinstance(item, TextDelta | ReasoningDelta) or not isinstance(item.text, str):
+                        attempt.answer = item
+                    elif isinstance(item, (TextDelta, ReasoningDelta)) and isinstance(item.text, str):
+                        if attempt.operation.plan.kind not in ("compaction", "memory"):
+                            self._tell(attempt, item)
+                    else:
                         raise InvalidModelOutput("the model's stream holds something that is neither text nor an answer")
-                    if operation.plan.kind in ("compaction", "memory"):
-                        # Nobody is spoken to.
-                        continue
-                    if isinstance(item, TextDelta):
-                        heard.text.append(item.text)
-                    text = whole[type(item)](item.text)
-                    if text or not item.text:
-                        self._deltas(
-                            msgspec.structs.replace(item, text=text, operation=operation.id, attempt=operation.attempt, index=index)
-                        )
-                        index += 1
         finally:
             await _close(stream)
-        if heard.answer is None:
+        if attempt.answer is None:
             raise InvalidModelOutput("the model's stream ended without an answer")
-        return heard.answer
+        return attempt.answer
 
-    def _model_ended(
-        self,
-        operation: Operation,
-        status: Any,
-        failure: Failure,
-        heard: _Heard,
-        fallback: str = "",
-        settings: ModelSettings = ModelSettings(),  # noqa: B008 - immutable
-    ) -> AttemptEnded:
+    def _tell(self, attempt: _Attempt, delta: TextDelta | ReasoningDelta) -> None:
+        """Let people see what a model says."""
+        if isinstance(delta, TextDelta):
+            attempt.text.append(delta.text)
+        text = attempt.whole(delta)
+        if text or not delta.text:
+            operation = attempt.operation
+            self._deltas(msgspec.structs.replace(delta, text=text, operation=operation.id, attempt=operation.attempt, index=attempt.told))
+            attempt.told += 1
+
+    def _model_ended(self, attempt: _Attempt, status: Any, failure: Failure, *, retried: bool = False) -> AttemptEnded:
+        """``retried``: the same may be asked again, or somebody else."""
+        wait = attempt.settings.longest_wait if retried else None
         return AttemptEnded(
-            operation=operation.id,
-            attempt=operation.attempt,
+            operation=attempt.operation.id,
+            attempt=attempt.operation.attempt,
             status=status,
             failure=failure,
-            partial=said("".join(heard.text), OUTPUT_LIMIT // 64),
-            usage=None if heard.answer is None else _reported(heard.answer),
+            partial=said("".join(attempt.text), OUTPUT_LIMIT // 64),
+            usage=None if attempt.answer is None else _reported(attempt.answer),
             retryable=failure.retryable,
             retry_after=failure.retry_after,
-            attempts=settings.attempts,
-            longest_wait=None if settings.longest_wait is None else round(min(settings.longest_wait, LONGEST_HINT_SECONDS) * 1000),
-            fallback=fallback,
+            attempts=attempt.settings.attempts if retried else None,
+            longest_wait=None if wait is None else round(min(wait, LONGEST_HINT_SECONDS) * 1000),
+            fallback=attempt.fallback if retried else "",
             at=self._clock.now(),
         )
 
@@ -390,7 +385,7 @@ class Performer:
             return Reconciled(operation=operation.id, outcome="unknown", at=self._clock.now()), ()
         failure = Failure(code=error.code if isinstance(error, PerdureError) else "unexpected", message=words(error))
         if operation.plan.kind in MODEL_KINDS:
-            return self._model_ended(operation, "failed", failure, _Heard()), ()
+            return self._model_ended(_Attempt(operation), "failed", failure), ()
         if may_be_unknown(operation.plan):
             return self.stopped(operation, failure), ()
         return self._responded(operation, "failed", failure.message, is_error=True, failure=failure)
@@ -623,24 +618,32 @@ class Performer:
         )
 
 
-class _Heard:
-    """What a model said in one call, until that ended or was cut short. ``answer`` may be one that can't be taken."""
+class _Attempt:
+    """One call of a model, and what was heard of it until it ended or was cut short. ``answer`` may be one that can't be taken."""
 
-    def __init__(self) -> None:
-        self.text: list[str] = []
+    __slots__ = ("_halves", "answer", "fallback", "operation", "settings", "text", "told")
+
+    def __init__(self, operation: Operation, settings: ModelSettings = ModelSettings(), fallback: str = "") -> None:  # noqa: B008 - immutable
+        self.operation = operation
+        self.settings = settings
+        self.fallback = fallback
         self.answer: ModelOutput | None = None
+        self.text: list[str] = []
+        self.told = 0
+        self._halves: dict[type, str] = {}
 
+    @property
+    def seconds(self) -> float:
+        """How long it may take."""
+        timeout = self.settings.timeout
+        return MODEL_SECONDS if timeout is None else min(timeout, LONGEST_SECONDS)
 
-class _Whole:
-    """Text that comes in pieces, as pieces that can be encoded: a character that was cut in two comes with its second half."""
-
-    def __init__(self) -> None:
-        self._half = ""
-
-    def __call__(self, text: str) -> str:
-        text, self._half = self._half + text, ""
+    def whole(self, delta: TextDelta | ReasoningDelta) -> str:
+        """Text that comes in pieces, as pieces that can be encoded: a character that was cut in two comes with its second half."""
+        text, half = self._halves.get(type(delta), "") + delta.text, ""
         if text and "\ud800" <= text[-1] <= "\udbff":
-            text, self._half = text[:-1], text[-1]
+            text, half = text[:-1], text[-1]
+        self._halves[type(delta)] = half
         return said(text, None)
 
 

@@ -57,12 +57,13 @@ def _without(value: Any, media: list[Media], seen: dict[int, Any], depth: int = 
     if id(value) not in seen:
         # What stands in itself is looked at once, and refused by whoever writes it.
         seen[id(value)] = value
-        if kind is dict:
-            changed: Any = {name: _without(item, media, seen, depth + 1) for name, item in value.items()}
-            same = all(changed[name] is item for name, item in value.items())
-        else:
-            changed = [_without(item, media, seen, depth + 1) for item in value]
-            same = all(new is old for new, old in zip(changed, value, strict=True))
-        if not same:
+        changed: Any = None
+        for place, item in value.items() if kind is dict else enumerate(value):
+            new = _without(item, media, seen, depth + 1)
+            if new is not item:
+                if changed is None:
+                    changed = dict(value) if kind is dict else list(value)
+                changed[place] = new
+        if changed is not None:
             seen[id(value)] = changed
     return seen[id(value)]

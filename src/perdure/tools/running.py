@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ..core.words import said
@@ -38,6 +39,8 @@ class ToolCancelled(ToolFault):
 
 class Running(Generic[_T]):
     """A function that was started, in a task if it is async, else in a thread of its own."""
+
+    __slots__ = ("_ended", "_task")
 
     def __init__(self, ended: asyncio.Future[_T], task: asyncio.Task[None] | None) -> None:
         self._ended = ended
@@ -99,20 +102,31 @@ def begin(
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[_T] = loop.create_future()
     # An end that nobody waits for any more is no mistake; without this asyncio would log it as one.
-    ended.add_done_callback(lambda future: future.exception())
+    ended.add_done_callback(_seen)
+    if not is_async:
+        _begin_thread(name, function, kwargs, then, ended)
+        return Running(ended, None)
+    task = loop.create_task(_in_task(name, function, kwargs, then, quick, ended), name=f"perdure tool {name}")
+    task.add_done_callback(partial(_gone, name, ended))
+    _alive.add(task)
+    return Running(ended, task)
 
-    if is_async:
-        task = loop.create_task(_in_task(name, function, kwargs, then, quick, ended), name=f"perdure tool {name}")
 
-        def gone(finished: asyncio.Task[None]) -> None:
-            _alive.discard(finished)
-            if not ended.done():
-                # It was cancelled before its first step.
-                ended.set_exception(ToolCancelled(f"{name} was cancelled"))
+def _seen(future: asyncio.Future[Any]) -> None:
+    future.exception()
 
-        task.add_done_callback(gone)
-        _alive.add(task)
-        return Running(ended, task)
+
+def _gone(name: str, ended: asyncio.Future[Any], task: asyncio.Task[None]) -> None:
+    _alive.discard(task)
+    if not ended.done():
+        # It was cancelled before its first step.
+        ended.set_exception(ToolCancelled(f"{name} was cancelled"))
+
+
+def _begin_thread(
+    name: str, function: Callable[..., Any], kwargs: dict[str, Any], then: Callable[[Any], _T], ended: asyncio.Future[_T]
+) -> None:
+    loop = ended.get_loop()
 
     def settle(result: Any, error: Exception | None) -> None:
         if error is None:
@@ -136,7 +150,6 @@ def begin(
     except RuntimeError:
         # It is certain that nothing ran, and `ToolError` is what says so.
         ended.set_exception(ToolError(f"{name} was not started: this process can't start another thread"))
-    return Running(ended, None)
 
 
 async def _in_task(

@@ -325,11 +325,11 @@ async def test_a_model_is_cut_off_by_the_machines_clock_too_and_by_no_alarm_that
     wall, passed = 1_000_000.0, 0.0
     clock = SystemClock(wall=lambda: round(wall * 1e9), monotonic=lambda: round(passed * 1e9))
     rung: list[str] = []
-    call_off = clock.alarm(clock.now() + 5, lambda: rung.append("called off"))
+    called_off = clock.alarm(clock.now() + 5, lambda: rung.append("called off"))
     clock.alarm(clock.now() + 10, lambda: rung.append("passed"))
     clock.alarm(clock.now() + 20, lambda: rung.append("set forward"))
     clock.alarm(clock.now() - 1, lambda: rung.append("before"))
-    call_off()
+    called_off.cancel()
     while rung != ["before"]:
         await asyncio.sleep(0)
     passed += 0.015
