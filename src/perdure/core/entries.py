@@ -208,6 +208,8 @@ class MessageAdded(Entry, frozen=True, kw_only=True):
             return receipts[self.receipt]
         if not self.responses:
             return own
+        if len(self.responses) == 1 and not own:
+            return receipts[self.responses[0].receipt]
         instead = iter(own)
         return tuple([part for item in self.responses for part in ((next(instead),) if item.replaced else receipts[item.receipt])])
 

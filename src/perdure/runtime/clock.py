@@ -116,8 +116,10 @@ class SessionClock:
 
 def alarm(clock: Clock, at: int, ring: Callable[[], None]) -> Alarm:
     """Call ``ring`` on the event loop once ``sleep_until(at)`` would return, unless that is called off."""
-    if isinstance(clock, (SystemClock, SessionClock)):
-        return clock.alarm(at, ring)
+    return clock.alarm(at, ring) if isinstance(clock, (SystemClock, SessionClock)) else _sleeping(clock, at, ring)
+
+
+def _sleeping(clock: Clock, at: int, ring: Callable[[], None]) -> Alarm:
     timer = asyncio.ensure_future(clock.sleep_until(at))
     timer.add_done_callback(lambda timer: None if timer.cancelled() else ring())
     return timer

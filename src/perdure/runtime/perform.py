@@ -128,6 +128,8 @@ def keep_parts(
         kept.append(short)
         if data is not None:
             blobs.append(StoredBlob(digest=canonical.digest(data), media_type="application/json", data=data))
+    if not blobs:
+        return parts, ()
     total = sum(len(blob.data) for blob in blobs)
     if total > OUTPUT_LIMIT:
         raise LimitExceeded(f"{total} bytes at once; at most {OUTPUT_LIMIT} are kept", hint="ask for less at once", limit="output")

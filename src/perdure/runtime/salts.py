@@ -22,6 +22,10 @@ def new_salt() -> bytes:
     try:
         return _stock.pop()
     except IndexError:
-        data = os.urandom(_AT_ONCE * SALT_BYTES)
-        _stock.extend(data[start : start + SALT_BYTES] for start in range(SALT_BYTES, len(data), SALT_BYTES))
-        return data[:SALT_BYTES]
+        first, *others = _draw(os.urandom(_AT_ONCE * SALT_BYTES))
+        _stock.extend(others)
+        return first
+
+
+def _draw(data: bytes) -> list[bytes]:
+    return [data[start : start + SALT_BYTES] for start in range(0, len(data), SALT_BYTES)]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from ..core import canonical
-from ..core.errors import InvalidMedia
+from ..core.errors import InvalidMedia, NotCanonical
 from ..core.media import Media, check_total
 from ..core.messages import described
-from .schema import plain, unkept
+from .schema import is_light, plain, unkept
 
 __all__ = ["WithMedia", "kept", "parted"]
 
@@ -27,6 +28,10 @@ def kept(value: Any) -> Any:
 
     Raises `ResultInvalid`.
     """
+    if is_light(value):
+        # Most results are. What JSON can't hold in one is told as of any other.
+        with suppress(NotCanonical):
+            return canonical.check(value)
     try:
         value, media = parted(value)
     except InvalidMedia as error:
