@@ -83,8 +83,8 @@ def _plan(turn: Turn | None, operation: str, written: tuple[Entry, ...]) -> Plan
 
 
 @cache
-def _bases(kind: type) -> frozenset[type]:
-    return frozenset(kind.__mro__)
+def _with_bases(kinds: frozenset[type]) -> frozenset[type]:
+    return frozenset(base for kind in kinds for base in kind.__mro__)
 
 
 def receipt_row(command: Command, *, arrival: int, at: int, seq: int) -> InboxRow:
@@ -132,9 +132,9 @@ class Batch(Draft):
         self.refusals: dict[str, Refused] = {}
 
     @property
-    def kinds(self) -> set[type]:
+    def kinds(self) -> frozenset[type]:
         """The types of what was decided so far, and their bases."""
-        return set().union(*map(_bases, map(type, self.entries)))
+        return _with_bases(frozenset(map(type, self.entries)))
 
     def apply(self, command: Any) -> tuple[Entry, ...]:
         """Decide a command. Raises a `Refused`, and changes nothing, where the state says no."""

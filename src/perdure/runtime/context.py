@@ -342,9 +342,11 @@ class Context:
             raise StoreCorrupt(f"the journal doesn't hold the {number} messages that its session has", hint="run `perdure verify`")
 
     def call(self, identity: str) -> ToolCall:
-        """A call of the latest answer."""
-        calls = self._latest.tool_calls if self._latest is not None else ()
-        return next(call for call in calls if call.id == identity)
+        """A call of the latest answer. Raises `StoreCorrupt` if it has none such."""
+        for part in self._latest.parts if self._latest is not None else ():
+            if isinstance(part, ToolCall) and part.id == identity:
+                return part
+        raise StoreCorrupt(f"the latest answer has no call {identity!r}", hint="run `perdure verify`")
 
     def latest_since(self, seq: int) -> Message | None:
         """The latest answer after an entry of the session's own."""

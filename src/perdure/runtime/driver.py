@@ -594,7 +594,7 @@ class Driver:
         self._unannounced &= isinstance(answer, Committed)
         return answer
 
-    async def _committed(self, batch: Batch, kinds: set[type], commit: Commit, answer: Committed) -> None:
+    async def _committed(self, batch: Batch, kinds: frozenset[type], commit: Commit, answer: Committed) -> None:
         self._moved = 0
         self.held = not commit.release
         self.forced = False
