@@ -210,8 +210,11 @@ class MessageAdded(Entry, frozen=True, kw_only=True):
             return own
         if len(self.responses) == 1 and not own:
             return receipts[self.responses[0].receipt]
+        said: list[Part] = []
         instead = iter(own)
-        return tuple([part for item in self.responses for part in ((next(instead),) if item.replaced else receipts[item.receipt])])
+        for item in self.responses:
+            said += (next(instead),) if item.replaced else receipts[item.receipt]
+        return tuple(said)
 
 
 class OperationPlanned(Entry, frozen=True, kw_only=True):

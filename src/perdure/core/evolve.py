@@ -116,8 +116,11 @@ def _with_operation(checkpoint: Checkpoint, identity: str, **changes: Any) -> Ch
     turn = checkpoint.turn
     if turn is None:
         return checkpoint
-    operations = tuple([replace(item, **changes) if item.id == identity else item for item in turn.operations])
-    return replace(checkpoint, turn=replace(turn, operations=operations))
+    operations = [*turn.operations]
+    for place, item in enumerate(operations):
+        if item.id == identity:
+            operations[place] = replace(item, **changes)
+    return replace(checkpoint, turn=replace(turn, operations=tuple(operations)))
 
 
 def _session_created(checkpoint: Checkpoint, entry: SessionCreated) -> Checkpoint:

@@ -397,10 +397,10 @@ class Driver:
         return self._work.running and not (told or self._known.rows or self._known.dirty or self._turns.stopping)
 
     async def _wait(self, state: State) -> None:
-        until = self._next_moment(state)
         if self._wake.is_set() or self._work.reports or self._work.error is not None:
             self._wake.clear()
             return
+        until = self._next_moment(state)
         if until is None:
             await self._wake.wait()
         else:
