@@ -44,6 +44,7 @@ def resume_command(db: str, session_id: str, named: str = "") -> str:
 
 SPOKEN: dict[str, tuple[str, ...] | str] = {
     "sessions.revive(…)": ("revive",),
+    "sessions.halt(…)": ("halt",),
     "sessions.repair(…)": ("repair",),
     "sessions.import_messages(…)": "`perdure import FILE --session ID --from openai` (or openai-responses, or anthropic)",
     'source="openai-responses"': "--from openai-responses",

@@ -45,8 +45,16 @@ TRIES = 5
 
 
 def check_own(head: Loaded, checkpoint: Checkpoint) -> None:
-    """Raises `StoreCorrupt` for a checkpoint that isn't this session's, or not that of its last entry: nothing can be built on it."""
+    """Raises `StoreCorrupt` where nothing can be built on a session.
+
+    Not all of its row can be read, or the checkpoint isn't this session's, or not that of its last entry.
+    """
     row = head.row
+    if row.problem:
+        raise StoreCorrupt(
+            f"the row of {row.session_id!r} is damaged: {row.problem}",
+            hint="sessions.halt(…) stops it, and writes that anew from its journal; sessions.repair(…) then lets it go on",
+        )
     if checkpoint.session_id != row.session_id:
         raise StoreCorrupt(f"the checkpoint of {row.session_id!r} is another session's", hint="run `perdure verify`")
     if checkpoint.version != row.version:

@@ -8,6 +8,8 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ..core.commands import Halt, Repair
 from ..core.entries import Halted
 from ..core.errors import NothingChanged, PerdureError, SessionBusy, SessionHalted, SessionNotFound, StoreCorrupt, StoreError
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from .runtime import Runtime
     from .verify_session import Problem
 
-__all__ = ["check_not_halted", "halt", "halt_damaged", "halted", "repair", "why_halted"]
+__all__ = ["check_not_halted", "halt", "halt_damaged", "halted", "past", "repair", "why_halted"]
 
 DAMAGE = "damage was found"
 """The reason that stands in the journal where nobody gave one."""
@@ -46,6 +48,16 @@ def check_not_halted(row: SessionRow) -> None:
         raise halted(row.session_id)
 
 
+def past(look: Callable[[], Awaitable[Loaded]]) -> Callable[[], Awaitable[Loaded]]:
+    """``look``, for who ends or stops a session whatever can't be read of its row: their commit writes it anew, as the checkpoint says."""
+
+    async def looked() -> Loaded:
+        head = await look()
+        return msgspec.structs.replace(head, row=msgspec.structs.replace(head.row, problem=""))
+
+    return looked
+
+
 async def why_halted(store: Store, row: SessionRow) -> str:
     """What was said when a session was stopped."""
     try:
@@ -67,7 +79,7 @@ async def halt(runtime: Runtime, look: Callable[[], Awaitable[Loaded]], reason: 
     """
     from .archive import PERSISTENCE, put_away_or_back
 
-    store = runtime.store
+    store, look = runtime.store, past(look)
     for _ in range(PERSISTENCE):
         head = await look()
         check_not_halted(head.row)

@@ -86,9 +86,7 @@ class Infos(Door):
             parent=row.parent,
             parent_kind=row.parent_kind,
         )
-        if row.problem:
-            return info
-        if row.status == "halted":
+        if row.status == "halted" and not row.problem:
             info = msgspec.structs.replace(info, problem=f"halted: {await why_halted(self._runtime.store, row)}")
         try:
             about = checkpoints.about(row.checkpoint)

@@ -30,7 +30,7 @@ from .edits import kept, written
 from .erasing import Erased, erase
 from .foreign import Foreigner
 from .foreign import read as read_foreign
-from .halting import halt, repair
+from .halting import halt, past, repair
 from .infos import SessionInfo
 from .names import check_id, submission_id
 from .perform import stored_media
@@ -123,7 +123,8 @@ class Keeping(Sending):
         if row.parent_kind == "child" and row.status not in ("archived", "halted"):
             # Who called for it is told that it ended, while it can still tell.
             with suppress(SessionArchived):
-                await self.archive(session_id, reason="deleted")
+                command = Archive(reason="deleted", submission=submission_id(None))
+                await put_away_or_back(self._runtime, past(partial(self._head, session_id)), command)
         for name in await delete(self._runtime.store, row, tree=tree):
             self._runtime.news.notice(name, sure=True)
 

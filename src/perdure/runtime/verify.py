@@ -158,7 +158,7 @@ async def _verify_session(
             raise missing(session_id, deleted=False)
         seen = Checked()
         check = SessionCheck(store, loaded, expected, seen)
-        problems = await check.run()
+        problems = [*_row_problems(loaded.row), *await check.run()]
         # What doesn't fit together may do so only because content was removed meanwhile.
         if problems and await _buried(store, session_id):
             raise missing(session_id, deleted=True)
@@ -188,10 +188,15 @@ async def _redacted_since(store: Store, row: SessionRow) -> bool:
         return False
 
 
+def _row_problems(row: SessionRow) -> list[Problem]:
+    return [Problem(session_id=row.session_id, where="sessions", seq=0, what=row.problem)] if row.problem else []
+
+
 async def _verify_deleted(store: Store, row: SessionRow) -> list[Problem]:
     """Nothing of it is left but what its forks need."""
     try:
         left = await left_over(store, row, await needed_by_forks(store, row, living_forks(await store.tree(row.root))))
     except UNREADABLE as error:
         left = [f"something that can't be read ({error})"]
-    return [Problem(session_id=row.session_id, where="sessions", seq=0, what=f"it is deleted, and {what} of it are left") for what in left]
+    told = [f"it is deleted, and {what} of it are left" for what in left]
+    return [*_row_problems(row), *(Problem(session_id=row.session_id, where="sessions", seq=0, what=what) for what in told)]

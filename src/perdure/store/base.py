@@ -72,7 +72,7 @@ SessionStatus: TypeAlias = Literal["idle", "queued", "running", "waiting", "stuc
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The small head of a session. ``no`` is a local number and never leaves the store's own process family.
 
-    ``problem``: it can't be read, and this is why; a list shows such a row with what is left of it.
+    ``problem``: not all of it can be read, and this is why. It comes with what is left of it, and nothing is built on it.
     """
 
     no: int

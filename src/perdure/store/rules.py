@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -53,10 +54,13 @@ __all__ = [
     "matches",
     "most_waiting",
     "pattern",
+    "read_labels",
     "wall_clock",
     "whole",
     "woken",
 ]
+
+_labels = msgspec.json.Decoder(dict[str, str])
 
 Clock = Callable[[], int]
 """Milliseconds since 1970."""
@@ -70,6 +74,14 @@ def encode_told(runner: Runner) -> tuple[str, str]:
 def decode_told(agents: str, refused: str) -> tuple[tuple[str, ...], tuple[Refusal, ...]]:
     """What `encode_told` made."""
     return msgspec.json.decode(agents, type=tuple[str, ...]), msgspec.json.decode(refused, type=tuple[Refusal, ...])
+
+
+def read_labels(stored: Any) -> tuple[dict[str, str], str]:
+    """Labels as they are stored, and why they can't be read: that hides nothing else of their session."""
+    try:
+        return _labels.decode(stored), ""
+    except (msgspec.MsgspecError, TypeError) as error:
+        return {}, f"its labels can't be read: {error}"
 
 
 class Head(msgspec.Struct, frozen=True):

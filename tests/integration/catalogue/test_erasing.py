@@ -225,10 +225,10 @@ async def test_a_session_that_cannot_be_read_is_named_and_keeps_no_other(tmp_pat
     async with place.process() as process:
         for session in ("first", "broken", "last"):
             await process.run(PLAIN, "hello", session=session, owner="ann")
-        place.execute("UPDATE sessions SET labels = x'ff' WHERE session_id = 'broken'")
+        place.execute("UPDATE sessions SET title = CAST(x'ff' AS TEXT) WHERE session_id = 'broken'")
         erased = await process.sessions.delete_owner("ann")
         assert {*erased.sessions} == {"first", "last"}
         assert [*erased.problems] == ["broken"]
         # Once it can be read again, it goes.
-        place.execute("UPDATE sessions SET labels = '{}' WHERE session_id = 'broken'")
+        place.execute("UPDATE sessions SET title = 'hello' WHERE session_id = 'broken'")
         assert (await process.sessions.delete_owner("ann")).sessions == ("broken",)

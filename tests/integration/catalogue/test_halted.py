@@ -288,6 +288,86 @@ async def test_whoever_runs_a_session_whose_checkpoint_is_none_halts_it(disk: Pl
         await talk(process, "and you?", session="t")
 
 
+async def with_labels_that_can_not_be_read(place: Place, damage: str) -> None:
+    async with place.process() as process:
+        await process.run(AGENT, "hello", session="s", labels={"desk": "3"})
+        await process.run(AGENT, "good day", session="t", labels={"desk": "3"})
+    place.execute(f"UPDATE sessions SET labels = {damage} WHERE session_id = 's'")
+
+
+UNREADABLE_LABELS = pytest.mark.parametrize(
+    ("kind", "damage"),
+    [("sqlite", "CAST(x'7b22ff223a2233227d' AS TEXT)"), ("sqlite", "'{no json'"), ("postgres", "'[1]'")],
+    ids=["no text", "no JSON", "no labels"],
+)
+
+
+@UNREADABLE_LABELS
+@pytest.mark.hazard("H9")
+async def test_of_a_session_whose_labels_can_not_be_read_all_else_is_read_and_a_halt_writes_them_anew(
+    tmp_path: Path, kind: str, damage: str
+) -> None:
+    place = Place(kind, tmp_path / "agents.db")
+    await with_labels_that_can_not_be_read(place, damage)
+    async with place.process() as process:
+        before, sessions = await process.everything(), process.sessions
+
+        assert {info.session_id for info in await sessions.list(labels={"desk": "3"})} == {"t"}
+        told = {info.session_id: (info.labels, info.problem.partition(":")[0]) for info in await sessions.list()}
+        assert told == {"s": ({}, "its labels can't be read"), "t": ({"desk": "3"}, "")}
+        assert (await sessions.info("s")).problem.startswith("its labels can't be read")
+        assert [message.text for message in await sessions.history("s")] == ["hello", "answer 1"]
+        assert any("sessions: its labels can't be read" in problem for problem in await problems(process))
+        assert {problem.session_id async for problem in verify(process.faulty.inner)} == {"s"}
+        for changing in (
+            sessions.note("s", "and now?"),
+            sessions.describe("s", labels={}),
+            sessions.rewrite("s", (0, 1), ["rather"]),
+            sessions.archive("s"),
+        ):
+            with pytest.raises(StoreCorrupt, match="its labels can't be read") as refused:
+                await changing
+            assert "sessions.halt" in refused.value.hint
+        assert await process.everything() == before
+
+        halted = await sessions.halt("s", actor="ann")
+        assert (halted.status, halted.labels) == ("halted", {"desk": "3"})
+        assert "its labels can't be read" in (await last(process)).problem
+        assert (await sessions.repair("s")).status == "idle"
+        for name in ("s", "t"):
+            assert (await process.run(AGENT, "and now?", session=name, submission="m2")).ok
+        assert await problems(process) == []
+
+
+@UNREADABLE_LABELS
+async def test_whoever_takes_up_a_session_whose_labels_can_not_be_read_halts_it(tmp_path: Path, kind: str, damage: str) -> None:
+    place = Place(kind, tmp_path / "agents.db")
+    await with_labels_that_can_not_be_read(place, damage)
+    async with place.process() as process:
+        with pytest.raises(SessionHalted, match="its labels can't be read") as told:
+            await process.run(AGENT, "once more", session="s", submission="m9")
+        assert isinstance(told.value.__cause__, StoreCorrupt)
+        assert (await process.row()).labels == {"desk": "3"}
+        assert await process.store.runnable(limit=9) == []
+
+
+@UNREADABLE_LABELS
+async def test_a_session_whose_labels_can_not_be_read_is_deleted_and_keeps_none_of_its_tree_from_it(
+    tmp_path: Path, kind: str, damage: str
+) -> None:
+    place = Place(kind, tmp_path / "agents.db")
+    async with place.process() as process:
+        await talk(process, "hello")
+        for name in ("bad", "good"):
+            await process.sessions.fork("s", session_id=name)
+    place.execute(f"UPDATE sessions SET labels = {damage} WHERE session_id = 'bad'")
+    async with place.process() as process:
+        await process.sessions.delete("good")
+        await process.sessions.delete("bad")
+        assert [info.session_id for info in await process.sessions.list()] == ["s"]
+        assert [str(problem) async for problem in verify(process.store)] == []
+
+
 @pytest.mark.parametrize(
     ("counter", "value"),
     [("number", -1), ("number", 2**70), ("number", 3), ("number", 5), ("version", 99)],

@@ -86,7 +86,12 @@ class Place:
             yield process
 
     def execute(self, *statements: str) -> None:
-        """Change the SQLite file behind everybody's back."""
+        """Change the database behind everybody's back."""
+        if self.kind == "postgres":
+            here = server()
+            for statement in statements:
+                here.execute(f'SET search_path TO "{here.lent(self.path)}"; {statement}')
+            return
         connection = apsw.Connection(str(self.path))
         connection.set_busy_timeout(5000)
         try:

@@ -202,7 +202,7 @@ async def test_a_write_that_meets_a_row_that_can_not_be_read_says_that_the_store
     await store.open()
     await create(store)
     connection = apsw.Connection(str(path))
-    connection.execute("UPDATE sessions SET labels = 'garbage'")
+    connection.execute("UPDATE sessions SET title = CAST(x'ff' AS TEXT)")
     connection.close()
     with pytest.raises(StoreCorrupt, match="perdure verify"):
         await store.send(submission("s", "m2"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ from perdure.core.entries import ChildEnded, OperationEnded, SubmissionRefused
 from perdure.core.usage import Totals
 from perdure.runtime import tokens
 
+from ..interactive.acting import Place
 from .conftest import Stage
 
 USAGE = Usage(input_tokens=100, output_tokens=7)
@@ -327,6 +329,22 @@ async def test_a_child_that_somebody_deletes_is_told_to_its_parent(stage: Stage)
         await runtime.sessions.delete("s.t2.0.1")
 
         assert (await running).output == "Done."
+        assert "did not come to an end: aborted" in (await responses(runtime))[0]
+
+
+async def test_a_child_whose_labels_can_not_be_read_and_that_is_deleted_is_told_to_its_parent(tmp_path: Path) -> None:
+    place = Place("sqlite", tmp_path / "agents.db", auto=True)
+    stage, agent = Stage(place), lead(clerk(asks(call("pay", cents=5)), tools=[pay], approve=["pay"]))
+    async with stage.process() as runtime:
+        running = asyncio.ensure_future(runtime.run(agent, "Please.", session="s", submission="m"))
+        await eventually(lambda: _asked(runtime), stage.clock)
+        running.cancel()
+    # A process that has the child would halt it as soon as it looks.
+    place.execute("UPDATE sessions SET labels = '[1]' WHERE session_id = 's.t2.0.1'")
+    async with stage.process() as runtime:
+        await runtime.sessions.delete("s.t2.0.1")
+
+        assert (await runtime.run(agent, "Please.", session="s", submission="m")).output == "Done."
         assert "did not come to an end: aborted" in (await responses(runtime))[0]
 
 

@@ -24,7 +24,7 @@ from perdure.workers.refused import ALL_APART, PAUSE, PAUSE_LIMIT, Refused
 from perdure.workers.worker import AT_ONCE, Worker
 from tests.postgres import server
 
-from ..interactive.acting import eventually
+from ..interactive.acting import Place, eventually
 
 MANY = AT_ONCE + 100
 
@@ -125,6 +125,26 @@ async def test_a_refused_session_is_tried_ever_more_rarely_and_at_once_when_it_s
             await asyncio.sleep(0.02)
         # The worker hears that it went on behind whoever reads the result.
         await eventually(lambda: len(worker._refused) == 0)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_a_session_whose_labels_can_not_be_read_is_halted_by_a_worker_that_goes_on_with_others(kind: str, tmp_path: Path) -> None:
+    place = Place(kind, tmp_path / "a.db")
+    here = server()
+    url = here.store(here.lent(place.path)) if kind == "postgres" else str(place.path)
+    names = ("bad", "one", "two")
+    async with perdure.open(url) as runtime:
+        for name in names:
+            await runtime.sessions.send(name, "hello", submission="m", agent="shop")
+    place.execute("UPDATE sessions SET labels = '[1]' WHERE session_id = 'bad'")
+    async with asyncio.timeout(60), working(url, OLD) as worker:
+        await done(url, "one", "two")
+        await eventually(lambda: _halted(worker, "bad"))
+        assert await worker._runtime.store.runnable(limit=9) == []
+
+
+async def _halted(worker: Worker, session_id: str) -> bool:
+    return (await worker._runtime.sessions.info(session_id)).status == "halted"
 
 
 def test_the_pause_doubles_up_to_its_limit_and_begins_anew_with_another_reason() -> None:

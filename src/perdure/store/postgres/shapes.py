@@ -11,13 +11,13 @@ from msgspec.structs import astuple
 from ...core import canonical
 from ...core.journal import Sealed
 from ...core.records import Amounts, Limits, Pool
+from .. import rules
 from ..base import Catalogue, Commit, EffectRow, InboxRow, NewSession, OutsideBlob, Send, SessionRow, SessionStatus, StoredBlob, UniqueRow
 from ..pools import Draw, Share
 from .wire import BOOL, BYTEA, INT8, INT8S, TEXT, TEXTS, Shape, array, composite, escape, unescape
 
 __all__ = ["Shapes", "inbox", "labels", "limits", "listed", "pool", "session", "share", "unique"]
 
-_labels = msgspec.json.Decoder(dict[str, str])
 _limits = msgspec.json.Decoder(Limits)
 _session_columns = tuple(name for name in SessionRow.__struct_fields__ if name != "problem")
 _inbox_columns = InboxRow.__struct_fields__
@@ -192,7 +192,8 @@ def inbox(row: tuple[Any, ...]) -> InboxRow:
 
 def session(row: tuple[Any, ...]) -> SessionRow:
     values = dict(zip(_session_columns, row, strict=True))
-    values["labels"] = {unescape(label): unescape(text) for label, text in _labels.decode(values["labels"]).items()}
+    found, values["problem"] = rules.read_labels(values["labels"])
+    values["labels"] = {unescape(label): unescape(text) for label, text in found.items()}
     return SessionRow(**values)
 
 

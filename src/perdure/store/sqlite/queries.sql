@@ -68,13 +68,13 @@ SELECT root, version, fence, holder, claims, inbox_head, status FROM sessions WH
 -- name: session_by_id
 -- A whole session row by its public id.
 SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner, title,
-    labels, created, updated, checkpoint
+    CAST(labels AS BLOB), created, updated, checkpoint
 FROM sessions WHERE session_id = :session_id;
 
 -- name: load
 -- A session's row, the chain behind its last entry, and that entry's number.
 SELECT s.no, s.session_id, s.root, s.parent, s.parent_kind, s.agent, s.version, s.fence, s.holder, s.claims, s.inbox_head, s.wake_at,
-    s.status, s.owner, s.title, s.labels, s.created, s.updated, s.checkpoint, j.chain, j.number
+    s.status, s.owner, s.title, CAST(s.labels AS BLOB), s.created, s.updated, s.checkpoint, j.chain, j.number
 FROM sessions AS s LEFT JOIN journal AS j ON j.no = s.no AND j.seq = s.version
 WHERE s.session_id = :session_id AND (:hidden OR s.status <> 'deleted');
 
@@ -99,7 +99,7 @@ VALUES (:session_id, :root, :parent, :parent_kind, :agent, :version, :fence, NUL
 -- name: tree
 -- The sessions of a tree.
 SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner, title,
-    labels, created, updated, checkpoint
+    CAST(labels AS BLOB), created, updated, checkpoint
 FROM sessions WHERE root = :root ORDER BY no;
 
 -- name: tree_lives
@@ -331,7 +331,7 @@ SELECT EXISTS (SELECT 1 FROM cursors WHERE consumer = :consumer);
 -- name: heads
 -- Sessions by number, deleted or not.
 SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner, title,
-    labels, created, updated, checkpoint
+    CAST(labels AS BLOB), created, updated, checkpoint
 FROM sessions WHERE no > :after ORDER BY no LIMIT :limit;
 
 -- name: strays
@@ -370,7 +370,7 @@ ORDER BY no DESC LIMIT :limit;
 -- name: session_by_no
 -- A whole session row.
 SELECT no, session_id, root, parent, parent_kind, agent, version, fence, holder, claims, inbox_head, wake_at, status, owner, title,
-    labels, created, updated, checkpoint
+    CAST(labels AS BLOB), created, updated, checkpoint
 FROM sessions WHERE no = :no;
 
 -- name: session_broken

@@ -32,7 +32,6 @@ __all__ = [
 LIKE_LENGTH = 100
 """How much of a word SQLite looks for (characters)."""
 
-_labels = msgspec.json.Decoder(dict[str, str])
 _names = msgspec.json.Decoder(list[str])
 _limits = msgspec.json.Decoder(Limits)
 _amounts = msgspec.json.Decoder(Amounts)
@@ -91,14 +90,14 @@ def inbox(row: Any) -> InboxRow:
 
 def session(row: Any) -> SessionRow:
     values = dict(zip(_session_columns, row, strict=True))
-    values["labels"] = _labels.decode(values["labels"])
+    values["labels"], values["problem"] = rules.read_labels(values["labels"])
     return SessionRow(**values)
 
 
 def listed(row: Any) -> SessionRow:
     """`session`, and every column is what it should be. Raises `msgspec.ValidationError`."""
     values = dict(zip(_session_columns, row, strict=True))
-    values["labels"] = _labels.decode(values["labels"])
+    values["labels"], values["problem"] = rules.read_labels(values["labels"])
     checkpoint = values.pop("checkpoint")
     if not isinstance(checkpoint, bytes):
         raise msgspec.ValidationError("the checkpoint is no blob")
@@ -162,9 +161,5 @@ def fragment(wanted: dict[str, str]) -> str:
 
 def holds_labels(*given: Any) -> bool:
     """Whether labels hold all of some others; for SQL. Those that can't be read hold none."""
-    stored, wanted = given
-    try:
-        held = _labels.decode(stored)
-    except (msgspec.MsgspecError, TypeError):
-        return False
-    return all(held.get(label) == value for label, value in _labels.decode(wanted).items())
+    held, wanted = (rules.read_labels(labels)[0] for labels in given)
+    return all(held.get(label) == value for label, value in wanted.items())
