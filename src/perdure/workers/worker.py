@@ -186,6 +186,9 @@ class Worker:
             self._refused.seen(session_id)
             try:
                 head = await self._runtime.store.load(session_id)
+            except StoreCorrupt:
+                # It rests on: what is wrong with it is said when it is tried again, and the others don't wait for that.
+                continue
             except BaseException:
                 self._refused.missed(session_id)
                 raise

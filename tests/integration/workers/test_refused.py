@@ -147,6 +147,22 @@ async def _halted(worker: Worker, session_id: str) -> bool:
     return (await worker._runtime.sessions.info(session_id)).status == "halted"
 
 
+async def test_a_refused_session_whose_row_can_not_be_read_any_more_keeps_no_other_from_being_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.workers.refused.ALL_APART", 0.0)
+    place = Place("sqlite", tmp_path / "a.db")
+    await begin(str(place.path), ["bad"])
+    async with asyncio.timeout(60), working(str(place.path), NEW) as worker:
+        await eventually(lambda: len(worker._refused) == 1)
+        place.execute("UPDATE sessions SET title = CAST(x'ff' AS TEXT) WHERE session_id = 'bad'")
+        await eventually(lambda: "StoreCorrupt" in str(worker._refused.told()))
+        async with perdure.open(str(place.path)) as runtime:
+            for number in range(5):
+                await runtime.sessions.send(f"fresh {number}", "hello", submission="m", agent="shop")
+                await done(str(place.path), f"fresh {number}")
+
+
 def test_the_pause_doubles_up_to_its_limit_and_begins_anew_with_another_reason() -> None:
     now = 0.0
     refused = Refused(lambda: now)
