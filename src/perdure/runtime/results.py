@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..agent import Agent
 from ..core.entries import MessageAdded, OperationEnded, OperationStarted, QueueChanged, SubmissionRefused, TurnEnded
+from ..core.errors import StoreCorrupt
 from ..core.journal import open_entry
 from ..store.base import Loaded
 from .context import CONTEXT_KINDS, Context
@@ -44,10 +45,13 @@ class Results(Scope):
             return None
         started = entry.began
         rows = await read_entries(
-            self._runtime.store, head.row.no, after=started, before=seq, kinds=(*CONTEXT_KINDS, OperationStarted.kind)
+            self._runtime.store, head.row.no, after=started, before=seq + 1, kinds=(*CONTEXT_KINDS, OperationStarted.kind, entry.kind)
         )
+        if not rows or rows[-1].seq != seq:
+            # Where the end is, so is what it is the end of: a deletion takes the latest first.
+            raise StoreCorrupt(f"entry {seq} is missing", hint="run `perdure verify`")
         context = Context(self._fetcher(head.row))
-        opened = [open_entry(row) for row in rows]
+        opened = [open_entry(row) for row in rows[:-1]]
         answers = [item for item in opened if isinstance(item, MessageAdded) and item.role == "assistant"]
         receipts = {item.seq: item for item in opened if isinstance(item, OperationEnded)}
         if answers:

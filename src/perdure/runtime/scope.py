@@ -74,8 +74,12 @@ class Scope:
             raise UsageError(f"identity.owner is {identity.owner!r}, and owner= is {self._owner!r}", hint="they mean the same")
         return identity
 
-    async def _entry(self, head: Loaded, seq: int) -> Entry | None:
-        return await read_entry(self._runtime.store, head.row.no, seq)
+    async def _entry(self, head: Loaded, seq: int) -> Entry:
+        """An entry that the journal had, or what is left of it. Raises `StoreCorrupt` if it is missing."""
+        entry = await read_entry(self._runtime.store, head.row.no, seq)
+        if entry is None:
+            raise StoreCorrupt(f"entry {seq} is missing", hint="run `perdure verify`")
+        return entry
 
     def _fetcher(self, row: SessionRow) -> Fetch:
         return partial(stored_content, self._runtime.store, row.root)

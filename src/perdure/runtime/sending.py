@@ -148,7 +148,7 @@ class Sending(Infos, Attachments):
 
     async def _quoted(self, head: Loaded, seq: int) -> Quote | None:
         """What a person or a model said in an entry."""
-        entry = await self._entry(head, seq)
+        entry = await self._entry(head, seq) if seq <= head.row.version else None
         if not isinstance(entry, MessageAdded) or entry.role == "tool":
             return None
         said = entry.parts

@@ -117,7 +117,7 @@ class Sessions(Keeping, Results, AskedRequests, OpenRequests, Branches, Redactio
             began = newest[0].seq
         else:
             began = ids.began(check_text(turn, "turn"))
-            started = await self._entry(head, began) if began else None
+            started = await self._entry(head, began) if 0 < began <= head.row.version else None
             if not isinstance(started, TurnStarted) or started.turn != turn:
                 raise UsageError(f"{session_id!r} has no turn {turn!r:.40}", hint="turns are named t2, t14, …")
         ends = await store.entries(no, after=began, kinds=TERMINALS, limit=1)

@@ -14,13 +14,32 @@ from typing import Any
 import pytest
 
 import perdure
-from perdure import Agent, Fenced, FunctionModel, SessionBusy, SessionNotFound, StoreBroken, UnknownRevision, UsageError
+from perdure import (
+    Agent,
+    Fenced,
+    FunctionModel,
+    Reply,
+    SessionBusy,
+    SessionNotFound,
+    StoreBroken,
+    ToolCall,
+    UnknownRevision,
+    UsageError,
+    tool,
+)
 from perdure.runtime.verify import verify
 from perdure.testing.faults import Fault
 
-from ..interactive.acting import Place, Process, transcript
+from ..interactive.acting import Place, Process, eventually, transcript
 from .talking import meanwhile
 from .test_archive import PLAIN, Charging
+
+
+@tool(effect="pure")
+async def greet(who: str) -> str:
+    """Say hello to somebody."""
+    return f"hello {who}"
+
 
 SECRET = "the password is rosebud"
 
@@ -128,6 +147,35 @@ async def test_a_session_that_is_deleted_while_it_is_read_is_not_found_and_not_c
             begun = len(calls)
         assert nth >= 2
         assert [str(problem) async for problem in verify(process.store)] == []
+
+
+TELLING: dict[str, Callable[[Process, str], Awaitable[Any]]] = {
+    "result": lambda process, s: process.sessions.result(s, "m1"),
+    "requests": lambda process, s: process.sessions.requests(s),
+    "open requests": lambda process, s: process.sessions.open_requests(),
+}
+
+
+@pytest.mark.parametrize("what", TELLING)
+async def test_nothing_is_told_in_part_of_a_session_that_is_deleted_meanwhile(place: Place, what: str) -> None:
+    answers = [Reply("hello"), Reply(tool_calls=[ToolCall("greet", {"who": "Ann"})])]
+    agent = Agent("a", model=FunctionModel(lambda request: answers[request.answers % 2]), tools=[greet], approve=["greet"])
+    async with place.process() as process, place.process() as other:
+        begun, nth = 0, 0
+        while begun >= nth:
+            nth += 1
+            s = f"s{nth}"
+            whole = await process.run(agent, "hello", session=s, submission="m1")
+            async with process.session(s, agent) as handle:
+                await handle.send("greet Ann", submission="m2")
+                await eventually(partial(process.sessions.requests, s))
+            with meanwhile(process, ("load", "entries"), nth, partial(other.sessions.delete, s)) as calls, suppress(SessionNotFound):
+                told = await TELLING[what](process, s)
+                assert told == whole if what == "result" else all(request.arguments == {"who": "Ann"} for request in told)
+            begun = len(calls)
+            if nth > begun:
+                await other.sessions.delete(s)
+        assert nth > 2
 
 
 async def test_a_store_whose_sessions_are_deleted_while_it_is_checked_is_not_called_damaged(tmp_path: Path) -> None:
