@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..core.entries import Entry, RequestOpened
-from ..core.errors import PerdureError, StoreError
+from ..core.errors import PerdureError, SessionBusy, StoreError
 from ..core.records import Limits
 from .clock import START
 from .stage import Life
 
-__all__ = ["Call", "People", "Standing", "Wish", "make_wishes"]
+__all__ = ["PLEASE", "Call", "People", "Standing", "Wish", "make_wishes"]
 
 KINDS = {
     "turn": 3,
@@ -41,6 +41,8 @@ KINDS = {
     "rewrite": 1,
     "restore": 1,
     "fork": 1,
+    "redact": 2,
+    "delete": 1,
     "archive": 1,
     "revive": 1,
     "halt": 1,
@@ -57,6 +59,15 @@ TOOLS = ("charge", "pay", "ask", "look", "put", "alone", "refuse", "explode")
 
 WAITING = ("run", "run a little", "stream", "resume", "call")
 """What is answered once the submission is settled."""
+
+PLEASE = ", please"
+"""The end of what people say, which nobody writes but they."""
+
+RIVALS = ("fork", "rewrite", "restore", "run", "call", "archive", "redact", "delete")
+"""What somebody may want at the moment when another one wants to remove something."""
+
+DELETED = 0.3
+"""How many branches are deleted some day, which may be the last to need what they were forked from."""
 
 REPEATED = 0.3
 """How much of it is asked for again, by anybody."""
@@ -125,7 +136,13 @@ def make_wishes(chance: random.Random, *, people: int, wishes: int, sessions: in
                 found[name].append(Wish(at - chance.randrange(2000), chance.choice(MESSAGES), session, wish.about))
             if kind == "fork":
                 found[name].append(Wish(at + chance.randrange(10_000), chance.choice(MESSAGES), _branch(wish), f"said-{person}-{number}"))
+                if chance.random() < DELETED:
+                    later = at + 10_000 + chance.randrange(20_000)
+                    found[chance.choice(names)].append(Wish(later, "delete", _branch(wish), f"delete-{person}-{number}"))
             found[name].append(wish)
+            if kind in ("redact", "delete"):
+                rival = chance.choice(RIVALS)
+                found[chance.choice(names)].append(Wish(at + chance.randrange(200), rival, session, f"{rival}-{person}-{number}-too"))
             if chance.random() < REPEATED and kind != "follow":
                 found[chance.choice(names)].append(Wish(at + chance.choice((0, 100, 10_000)), kind, session, submission, wish.about))
     return {name: sorted(items, key=lambda item: item.at) for name, items in found.items()}
@@ -197,7 +214,7 @@ class People:
 
     async def _ask(self, life: Life, wish: Wish) -> Any:
         runtime, sessions, agent = life.runtime, life.runtime.sessions, life.agent
-        session, submission, words = wish.session, wish.submission, f"{wish.submission}, please"
+        session, submission, words = wish.session, wish.submission, wish.submission + PLEASE
         pick = random.Random(submission)
         match wish.kind:
             case "turn" | "queue" | "steer":
@@ -235,6 +252,10 @@ class People:
             case "fork":
                 running = pick.random() < 0.5
                 return await sessions.fork(session, session_id=_branch(wish), while_running=running)
+            case "redact":
+                return await self._redact(life, wish, pick)
+            case "delete":
+                return await sessions.delete(session, tree=pick.random() < 0.3)
             case "archive":
                 return await sessions.archive(session, submission=submission)
             case "revive":
@@ -267,6 +288,22 @@ class People:
                 return None
             self.noted.setdefault(wish.submission, pick.choice(earlier))
         return await sessions.restore(wish.session, self.noted[wish.submission], submission=wish.submission)
+
+    async def _redact(self, life: Life, wish: Wish, pick: random.Random) -> Any:
+        """Remove one message, by its entry, with all that it says elsewhere, or what stands at a place by then."""
+        sessions = life.runtime.sessions
+        if wish.submission not in self.noted:
+            shown = [message for message in await sessions.history(wish.session, limit=1000) if not message.session]
+            if not shown:
+                return None
+            self.noted.setdefault(wish.submission, (pick.choice(shown), pick.random() < 0.7))
+        message, named = self.noted[wish.submission]
+        what = {"entries": message.seq} if named else {"positions": message.position}
+        while True:
+            try:
+                return await sessions.redact(wish.session, **what, submission=wish.submission)
+            except SessionBusy:
+                await life.clock.sleep_until(life.clock.now() + 300)
 
     async def _follow(self, life: Life, wish: Wish) -> None:
         """See every entry once, over many connections, some of which take the session up."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,11 @@ from ..core.entries import (
     OperationEnded,
     OperationStarted,
     QueueChanged,
+    Redacted,
     RequestOpened,
     Revived,
     Rewritten,
+    SessionCreated,
     SubmissionRefused,
     TurnEnded,
     TurnStarted,
@@ -27,6 +29,7 @@ from ..core.entries import (
 from ..core.errors import (
     CutThroughCall,
     Fenced,
+    InvalidSpan,
     NothingChanged,
     Refused,
     RevisionConflict,
@@ -44,12 +47,13 @@ from ..runtime.branches import Fork
 from ..runtime.calling import ToolOutcome
 from ..runtime.door import Submission
 from ..runtime.messages import read_entries
-from ..runtime.result import Result
+from ..runtime.redaction import Removed
+from ..runtime.result import Result, result_of
 from ..runtime.runtime import Runtime
 from ..runtime.transcripts import Edit
 from ..store.base import InboxRow, SessionQuery, SessionRow, Store
-from .checks import find_problems
-from .people import Call, People
+from .checks import find_all_problems
+from .people import PLEASE, Call, People
 from .world import Effect, World
 
 __all__ = ["find_all"]
@@ -57,10 +61,11 @@ __all__ = ["find_all"]
 
 @dataclass(eq=False)
 class _Past:
-    """A session's journal, and what was so at each of its versions, from 0 on."""
+    """A session's journal, and what was so at each of its versions, from 0 on. Of a deleted one it is what was remembered."""
 
     row: SessionRow
     entries: list[Entry]
+    redacted: set[int] = field(default_factory=set)
     archived: list[bool] = field(default_factory=lambda: [False])
     halted: list[bool] = field(default_factory=lambda: [False])
     busy: list[bool] = field(default_factory=lambda: [False])
@@ -71,23 +76,44 @@ class _Past:
             self.archived.append(isinstance(entry, Archived) or (self.archived[-1] and not isinstance(entry, Revived)))
             self.halted.append(not entry.released if isinstance(entry, Halted) else self.halted[-1])
             self.busy.append(started or (self.busy[-1] and not ended))
+            self.redacted |= {item.seq for item in entry.rows} if isinstance(entry, Redacted) else set()
+
+    @property
+    def deleted(self) -> bool:
+        """Whether only this is left of it."""
+        return self.row.status == "deleted"
 
     def at(self, seq: int) -> Entry | None:
         """An entry."""
         return self.entries[seq - 1] if 0 < seq <= len(self.entries) else None
 
+    def says(self, entry: Entry) -> bool:
+        """Whether an entry that somebody saw stands in it, or did before its content was removed."""
+        there = self.at(entry.seq)
+        return there == entry or (there is not None and entry.seq in self.redacted and (there.kind, there.at) == (entry.kind, entry.at))
 
-async def find_all(store: Store, world: World, people: People, happened: Counter[str]) -> list[str]:
-    """Sentences about all that is not as it must be."""
+
+async def find_all(store: Store, world: World, people: People, happened: Counter[str], buried: dict[int, list[Entry]]) -> list[str]:
+    """Sentences about all that is not as it must be. ``buried`` is what stood in the sessions that were deleted, by their numbers."""
     problems = [
         f"{call} still waits" for call in people.calls if call.wish in people.unheard and call.ended is None and not call.life.store.dead
     ]
     problems += [f"{call} was told too late" for call in people.calls if call.late]
     pasts: dict[str, _Past] = {}
     for row in await store.sessions(SessionQuery(archived=True, limit=1000)):
-        past = pasts[row.session_id] = _Past(row, [open_entry(item) for item in await read_entries(store, row.no)])
+        pasts[row.session_id] = _Past(row, [open_entry(item) for item in await read_entries(store, row.no)])
+    for entries in buried.values():
+        assert isinstance(entries[0], SessionCreated)
+        gone = await store.load(entries[0].session_id, hidden=True)
+        if gone is not None and gone.row.status == "deleted":
+            pasts[gone.row.session_id] = _Past(gone.row, entries)
+            if len(entries) != gone.row.version:
+                problems.append(f"{gone.row.session_id}: version {gone.row.version} was deleted, and {len(entries)} is the last one known")
+    problems += await find_all_problems(store)
+    for past in pasts.values():
         happened.update(entry.kind for entry in past.entries)
         problems += await _problems(store, past, world)
+        problems += [f"{past.row.session_id}: {problem}" async for problem in _remains(store, past, people)]
     runtime = Runtime(store)
     async with runtime:
         for call in people.calls:
@@ -96,12 +122,13 @@ async def find_all(store: Store, world: World, people: People, happened: Counter
     firsts = Counter(call.wish.submission for call in people.calls if getattr(call.answer, "duplicate", None) is False)
     problems += [f"{submission!r} was the first {times} times" for submission, times in firsts.items() if times > 1]
     for wish, seen in people.seen.items():
-        entries = pasts[wish.session].entries if wish.session in pasts else []
-        if seen != entries:
-            wrong = next((number for number, (one, other) in enumerate(zip(seen, entries, strict=False)) if one != other), len(seen))
-            problems.append(
-                f"{wish.session}: {wish.submission!r} saw {len(seen)} of {len(entries)} entries, and from {wrong + 1} on others"
-            )
+        told = pasts.get(wish.session)
+        there = 0 if told is None else len(told.entries)
+        wrong = next(
+            (number for number, entry in enumerate(seen) if told is None or entry.seq != number + 1 or not told.says(entry)), len(seen)
+        )
+        if wrong < len(seen) or (len(seen) < there and told is not None and not told.deleted):
+            problems.append(f"{wish.session}: {wish.submission!r} saw {len(seen)} of {there} entries, and from {wrong + 1} on others")
     return problems
 
 
@@ -109,9 +136,8 @@ async def find_all(store: Store, world: World, people: People, happened: Counter
 
 
 async def _problems(store: Store, past: _Past, world: World) -> list[str]:
-    name, entries = past.row.session_id, past.entries
-    problems = await find_problems(store, name)
-    if past.row.status not in ("idle", "archived") or past.row.holder is not None:
+    name, entries, problems = past.row.session_id, past.entries, list[str]()
+    if (not past.deleted and past.row.status not in ("idle", "archived")) or past.row.holder is not None:
         problems.append(f"{name}: it is {past.row.status}, held by {past.row.holder}")
     problems += [f"{name}: {item.submission_id} still waits" for item in await store.inbox(past.row.no)]
     started: set[tuple[str, int]] = set()
@@ -126,11 +152,11 @@ async def _problems(store: Store, past: _Past, world: World) -> list[str]:
     problems += [f"{name}: {submission!r} was used {times} times" for submission, times in uses.items() if times != 1]
     for submission in uses:
         row = await store.submission(past.row.no, submission)
-        if row is None or row.settled_seq is None:
+        if row is None or (row.settled_seq is None and not past.deleted):
             problems.append(f"{name}: {submission!r} was used, and never settled")
     for effect in world.effects:
         if effect.session_id == name:
-            problems += _effect_problems(effect, started, ends, world)
+            problems += _effect_problems(effect, started, ends, world, open_end=past.deleted)
     problems += [f"{name}: {problem}" for problem in world.unrecorded(name, entries)]
     done = {effect.operation for effect in world.effects if effect.session_id == name}
     for entry in entries:
@@ -151,7 +177,7 @@ def _used(entries: Iterable[Entry]) -> Iterator[str]:
                 yield entry.submission
 
 
-def _effect_problems(effect: Effect, started: set[tuple[str, int]], ends: dict[str, str], world: World) -> list[str]:
+def _effect_problems(effect: Effect, started: set[tuple[str, int]], ends: dict[str, str], world: World, *, open_end: bool) -> list[str]:
     where = f"{effect.session_id}: {effect.tool} of {effect.operation}#{effect.attempt}"
     problems = []
     if (effect.operation, effect.attempt) not in started:
@@ -159,9 +185,22 @@ def _effect_problems(effect: Effect, started: set[tuple[str, int]], ends: dict[s
     if effect.effect == "external":
         if world.times(effect.key) > 1:
             problems.append(f"{where} was done {world.times(effect.key)} times")
-        if ends.get(effect.operation) not in ("succeeded", "uncertain"):
+        if ends.get(effect.operation, "uncertain" if open_end else "") not in ("succeeded", "uncertain"):
             problems.append(f"{where} was done, and is told as {ends.get(effect.operation)}")
     return problems
+
+
+async def _remains(store: Store, past: _Past, people: People) -> AsyncIterator[str]:
+    """Sentences about what people said that was removed, and can still be read."""
+    removed = [call for call in people.calls if isinstance(call.answer, Removed) and call.answer.session_id == past.row.session_id]
+    stored: list[bytes] = []
+    if removed:
+        stored = [entry.body or b"" for entry in await store.entries(past.row.no)]
+        stored += [waiting.body or b"" for waiting in await store.inbox(past.row.no)]
+    for call in removed:
+        message, _ = people.noted[call.wish.submission]
+        if message.seq in call.answer.entries and message.text.endswith(PLEASE) and any(message.text.encode() in body for body in stored):
+            yield f"{message.text!r} was removed by {call.wish.submission!r}, and is still there"
 
 
 # --------------------------------------------------------------------------------------------------------------------- answers
@@ -179,28 +218,25 @@ async def _lies(runtime: Runtime, pasts: dict[str, _Past], call: Call) -> Any:
     entry = None if past is None or row is None or row.settled_seq is None else past.at(row.settled_seq)
     match call.answer:
         case Result():
-            try:
-                stored = await runtime.sessions.result(call.wish.session, call.wish.submission)
-            except Refused as refusal:
-                stored = None
-                yield f"it got a result, and was refused: {refusal}"
-            if call.answer != stored:
+            if past is None or not isinstance(entry, TurnEnded):
+                yield f"its result is {call.answer}, and it ended with {entry}"
+            elif past.deleted or past.redacted & {*range(entry.began, entry.seq + 1)}:
+                # What it said can't be read any more.
+                if _measured(call.answer) != _measured(result_of(call.wish.session, entry, None, ())):
+                    yield f"its result is {call.answer}, and it ended with {entry}"
+            elif call.answer != (stored := await runtime.sessions.result(call.wish.session, call.wish.submission)):
                 yield f"its result is {call.answer}, and {stored} is stored"
         case list():
             seqs = [event.seq for event in call.answer if isinstance(event, Entry) and not isinstance(event, RequestOpened)]
             last = call.answer[-1] if call.answer else None
-            if not isinstance(last, TurnEnded) or last != entry:
+            if past is None or not isinstance(last, TurnEnded) or entry is None or last.seq != entry.seq:
                 yield f"its stream ended with {last}, and {entry} is stored"
-            if (
-                seqs != sorted(set(seqs))
-                or past is None
-                or any(past.at(event.seq) != event for event in call.answer if isinstance(event, Entry))
-            ):
+            if seqs != sorted(set(seqs)) or past is None or not all(past.says(event) for event in call.answer if isinstance(event, Entry)):
                 yield f"its stream had the entries {seqs}"
         case Submission():
             if row is None or row.arrival != call.answer.arrival or row.consumed_seq is None:
                 yield f"it was sent as {call.answer}, and {_shown(past, row)}"
-            elif row.kind == "message" and entry is None:
+            elif row.kind == "message" and entry is None and past is not None and not past.deleted:
                 yield "nothing came of it"
         case ToolOutcome():
             told = None if past is None else past.at(call.answer.seq)
@@ -215,11 +251,23 @@ async def _lies(runtime: Runtime, pasts: dict[str, _Past], call: Call) -> Any:
             told = None if past is None else past.at(call.answer.seq)
             if not isinstance(told, Rewritten) or (told.revision, told.submission) != (call.answer.revision, call.wish.submission):
                 yield f"its edit is {call.answer}, and {told} is stored"
+        case Removed():
+            told = None if past is None else past.at(call.answer.seq)
+            if not isinstance(told, Redacted) or (told.submission, tuple(item.seq for item in told.rows)) != (
+                call.wish.submission,
+                call.answer.entries,
+            ):
+                yield f"it removed {call.answer}, and {told} is stored"
         case Fork():
             fork = pasts.get(call.answer.session_id)
             told = None if fork is None else fork.at(2)
             if not isinstance(told, Forked) or (told.session, told.revision) != (call.wish.session, call.answer.revision):
                 yield f"its fork is {call.answer}, and {told} is stored"
+
+
+def _measured(result: Result) -> tuple[Any, ...]:
+    """What a result says that is no content."""
+    return result.submission, result.turn, result.status, result.usage, result.steps, result.tool_calls, result.call
 
 
 def _true(call: Call, past: _Past | None, row: InboxRow | None, about: InboxRow | None) -> bool:
@@ -264,11 +312,15 @@ def _true(call: Call, past: _Past | None, row: InboxRow | None, about: InboxRow 
         case SessionHalted():
             return ever(past.halted)
         case SessionNotFound():
-            return began.version == 0
+            return began.version == 0 or ended.status == "deleted"
         case SessionBusy():
             return ever(past.busy) or None not in (began.holder, ended.holder) or began.version != ended.version
         case CutThroughCall():
             return ever(past.busy)
+        case NothingChanged() if call.wish.kind == "redact":
+            return bool(past.redacted or error.facts["unreachable"])
+        case InvalidSpan():
+            return call.wish.kind == "redact" and any(isinstance(entry, Rewritten) for entry in past.entries)
         case NothingChanged():
             states = past.archived if call.wish.kind == "revive" else past.halted
             return not all(states[began.version : ended.version + 1])

@@ -22,13 +22,16 @@ from typing import Any
 from ..agent import Agent
 from ..agent.middleware import CommandHandler, HookContext, Middleware
 from ..core.context import NOTES_TOOL
+from ..core.entries import Entry
 from ..core.errors import PerdureError, ProviderUnavailable, Refused, StoreBroken, StoreError
 from ..core.ids import idempotency_key
+from ..core.journal import open_entry
 from ..core.messages import ToolCall
 from ..core.usage import Usage
 from ..models.base import ModelRequest
 from ..models.router import Router
 from ..models.scripted import FunctionModel, Reply
+from ..runtime.messages import read_entries
 from ..store.base import SessionQuery, Store
 from ..tools.context import ToolContext
 from ..tools.running import ToolError
@@ -94,6 +97,7 @@ class _Simulation(Stage):
     weather: Weather = field(default_factory=Weather)
     happened: Counter[str] = field(default_factory=Counter)
     people: People = field(init=False)
+    buried: dict[int, list[Entry]] = field(default_factory=dict)
     noted: int = 0
     random: random.Random = field(default_factory=random.Random)
     _failures: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -121,6 +125,11 @@ class _Simulation(Stage):
         self._trace.update(f"{self.clock.now()} {' '.join(map(str, words))}\n".encode())
 
     async def _visit_store(self, life: Life, call: Call, when: When) -> None:
+        await self._weather(life, call, when)
+        if (call.kind, when) == ("delete", "before"):
+            await self._remember(call.given)
+
+    async def _weather(self, life: Life, call: Call, when: When) -> None:
         weather = self.weather
         self.note(life.actor, life.number, when, call.kind, call.nth)
         await self._wait_while_paused(life)
@@ -136,6 +145,15 @@ class _Simulation(Stage):
             self.happened[f"error {when} {call.kind}"] += 1
             self._failures[life.actor, life.number] += 1
             raise StoreBroken(f"the simulated store fails {when} {call.kind}")
+
+    async def _remember(self, no: int) -> None:
+        """Keep the journal of a session that is about to be deleted: what people were told is compared with it."""
+        with self.clock.busy():
+            async with self.looking() as store:
+                entries = [open_entry(item) for item in await read_entries(store, no)]
+        # Of one that was deleted before less is left.
+        if len(entries) >= len(self.buried.get(no, ())):
+            self.buried[no] = entries
 
     async def _visit_in_world(self, point: Point) -> None:
         life = self.here()
@@ -186,9 +204,10 @@ class _Simulation(Stage):
                             await self._time(store, call)
 
     async def _time(self, store: Store, call: Called) -> None:
-        head, now = await store.load(call.wish.session), self.clock.now()
+        head, now = await store.load(call.wish.session, hidden=True), self.clock.now()
         row = None if head is None else await store.submission(head.row.no, call.wish.submission)
-        if row is None or row.settled_seq is None:
+        deleted = head is not None and head.row.status == "deleted"
+        if not deleted and (row is None or row.settled_seq is None):
             return
         if call.settled is None or self._paused.get(call.life.actor, 0) > now:
             call.settled = now
@@ -205,7 +224,7 @@ class _Simulation(Stage):
         """How a session stands, for whoever compares with it what a process was told."""
         with self.clock.busy():
             async with self.looking() as store:
-                head = await store.load(session_id)
+                head = await store.load(session_id, hidden=True)
         failures = self._failures[life.actor, life.number]
         if head is None:
             return Standing(0, 0, 0, "", None, failures)
@@ -236,7 +255,7 @@ async def simulate(seed: int, weather: Weather | None = None, *, place: Callable
         await stage.play()
         await brewing
         async with stage.looking() as store:
-            problems += await find_all(store, world, stage.people, stage.happened)
+            problems += await find_all(store, world, stage.people, stage.happened, stage.buried)
     except (Stalled, AssertionError) as error:
         problems.append(f"{type(error).__name__}: {error}")
     finally:
