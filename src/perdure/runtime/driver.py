@@ -345,6 +345,9 @@ class Driver:
             raise error
         if self._family.error is not None and not self.held:
             raise self._family.error
+        if self._family.owing is not None and not (self._work.running or self._turns.stopping):
+            # Nothing that ends here would have it tried again, and nobody else does while the session is held.
+            raise self._family.owing
         if not self.held:
             found = await self._find()
             if found is not None:

@@ -24,7 +24,7 @@ class Family:
     """One session's errands while it is held here, and the work on its children while it waits for them.
 
     ``report`` gets the errands that were done, for the next commit, and ``wake`` is called whenever something changed. ``error`` is what
-    kept something from being done.
+    kept a child from being worked on, ``owing`` what kept the errands from being done, which each commit tries again.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class Family:
         wake: Callable[[], None],
     ) -> None:
         self.error: Exception | None = None
+        self.owing: Exception | None = None
         self._runtime = runtime
         self._session_id = session_id
         self._team = team
@@ -61,13 +62,14 @@ class Family:
     def committed(self, checkpoint: Checkpoint) -> None:
         """Do what the session owes now; its holder releases it only then."""
         if checkpoint.errands and self._errands is None:
+            self.owing = None
             self._errands = asyncio.create_task(self._do(checkpoint), name=f"perdure errands of {self._session_id}")
 
     async def _do(self, checkpoint: Checkpoint) -> None:
         try:
             done = await self._runtime.errands.perform(self._session_id, checkpoint)
         except Exception as error:
-            self.error = error
+            self.owing = error
         else:
             self._report((ErrandsDone(errands=done.errands, failed=done.failed, at=self._runtime.clock.now()), ()))
         self._errands = None

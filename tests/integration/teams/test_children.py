@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import perdure
 from perdure import (
     Agent,
     ChildAsked,
@@ -22,6 +25,7 @@ from perdure import (
     SessionMemory,
     SessionNotFound,
     StaleRequest,
+    StoreBroken,
     ToolCall,
     ToolCallResponse,
     ToolContext,
@@ -35,8 +39,9 @@ from perdure.core.commands import ReportOutcome
 from perdure.core.entries import ChildEnded, OperationEnded, SubmissionRefused
 from perdure.core.usage import Totals
 from perdure.runtime import tokens
+from perdure.testing.faults import Call, FaultStore
 
-from ..interactive.acting import Place
+from ..interactive.acting import PATIENCE, Place
 from .conftest import Stage
 
 USAGE = Usage(input_tokens=100, output_tokens=7)
@@ -99,6 +104,36 @@ async def test_the_childs_last_answer_is_the_calls_result_and_what_it_used_is_co
         assert (await runtime.sessions.checkpoint("s")).usage.calls == 3
         [task] = (await runtime.sessions.history("s.t2.0.1"))[:1]
         assert (task.text, task.author, task.source and task.source.kind) == ("Do it.", "lead", "parent")
+
+
+async def test_what_a_session_owes_to_another_is_done_although_the_store_failed_while_it_was_done(stage: Stage) -> None:
+    tried = failing = 0
+
+    async def gate(_: Call, when: str) -> None:
+        nonlocal tried
+        task = asyncio.current_task()
+        if when == "before" and task is not None and task.get_name().startswith("perdure errands"):
+            tried += 1
+            if tried == failing:
+                raise StoreBroken("it fails once")
+
+    # Given a store that fails once while a child is begun, or while its caller is told what it came to,
+    async with perdure.open(FaultStore(stage.connect(), gate=gate), clock=stage.clock) as runtime:
+        while tried >= failing:
+            tried, failing, agent, result = 0, failing + 1, lead(clerk()), None
+            async with asyncio.timeout(PATIENCE):
+                # when somebody waits for the caller's turn, and asks again if the store failed them,
+                while result is None:
+                    with suppress(StoreBroken):
+                        result = await runtime.run(agent, "Please.", session=f"s{failing}", submission="m")
+                # then it comes to its end, and nobody holds the child any more.
+                await eventually(partial(let_go, runtime, f"s{failing}.t2.0.1"), stage.clock)
+            assert result.output == "Done."
+    assert failing > 5
+
+
+async def let_go(runtime: Any, session: str) -> bool:
+    return (await runtime.sessions.info(session)).status == "idle"
 
 
 @pytest.mark.spec("S0-229")
