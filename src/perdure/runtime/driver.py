@@ -319,6 +319,7 @@ class Driver:
         """One more is interested, who wants nothing that was read before."""
         self.interest += 1
         self._joined += 1
+        self._family.try_again(self._known.checkpoint if self.held else None)
         self.give_route(route)
 
     def take_up(self) -> None:
@@ -345,9 +346,6 @@ class Driver:
             raise error
         if self._family.error is not None and not self.held:
             raise self._family.error
-        if self._family.owing is not None and not (self._work.running or self._turns.stopping):
-            # Nothing that ends here would have it tried again, and nobody else does while the session is held.
-            raise self._family.owing
         if not self.held:
             found = await self._find()
             if found is not None:
@@ -370,6 +368,9 @@ class Driver:
             self._known.forget_draft()
             return "parked"
         if claim is None and not batch.entries and not (self.held and not self._work.running and self._releases(batch)):
+            if self._family.owing is not None and not self._work.running:
+                # No commit will have it tried again, and nobody else does while the session is held.
+                raise self._family.owing
             self._turns.pass_over()
             self._known.forget_draft()
             self._hooks.end_pass(start=not self._turns.stopping, keep=self._turns.stopping)
@@ -446,8 +447,11 @@ class Driver:
         self.clock.begin(head.now)
         self.runtime.news.known(row.no, self.session_id)
         checkpoint = self._known.checkpoint
-        if checkpoint.errands and row.holder is None and await self.runtime.errands.run(self.session_id):
-            return "again"
+        if checkpoint.errands and row.holder is None:
+            # Whoever waits here waits for the turn's end, and not for what others are told of it.
+            await self.runtime.news.look_for_results(self.session_id)
+            if await self.runtime.errands.run(self.session_id):
+                return "again"
         if checkpoint.agent in self.given.successors or (checkpoint.turn is not None and checkpoint.turn.handoffs):
             await self._become(checkpoint.agent)
         self._performer.checkpoint = self._known.checkpoint
@@ -613,6 +617,8 @@ class Driver:
         if self.held:
             self._family.committed(self._known.checkpoint)
         else:
+            # Whoever waits here now need not have waited when a child could not be worked on.
+            self._family.try_again(None)
             self.runtime.work.freed()
         self.feed.publish(batch.entries)
         if not self.held:

@@ -95,6 +95,15 @@ class Family:
             if name not in self._children and name not in self._tried:
                 self._children[name] = asyncio.create_task(self._work_on(name, agent), name=f"perdure child {name}")
 
+    def try_again(self, held: Checkpoint | None) -> None:
+        """What kept something from being done may be over: try it again, before that ends the work on the session. ``held``: as it is."""
+        if self.error is not None:
+            self.error = None
+            self._tried.clear()
+            self._wake()
+        if self.owing is not None and held is not None:
+            self.committed(held)
+
     def leave(self) -> None:
         """The session isn't worked on here any more. What runs in a child goes on."""
         for task in (*self._children.values(), *([self._errands] if self._errands is not None else ())):

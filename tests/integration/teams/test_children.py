@@ -39,7 +39,7 @@ from perdure.core.commands import ReportOutcome
 from perdure.core.entries import ChildEnded, OperationEnded, SubmissionRefused
 from perdure.core.usage import Totals
 from perdure.runtime import tokens
-from perdure.testing.faults import Call, FaultStore
+from perdure.testing.faults import Call, Fault, FaultStore
 
 from ..interactive.acting import PATIENCE, Place
 from .conftest import Stage
@@ -132,8 +132,70 @@ async def test_what_a_session_owes_to_another_is_done_although_the_store_failed_
     assert failing > 5
 
 
-async def let_go(runtime: Any, session: str) -> bool:
-    return (await runtime.sessions.info(session)).status == "idle"
+async def test_whoever_waits_for_a_turn_that_was_stopped_hears_of_it_before_its_children_are(stage: Stage) -> None:
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def work(request: ModelRequest) -> str:
+        begun.set()
+        await over.wait()
+        return "Done."
+
+    async def gate(call: Call, when: str) -> None:
+        task = asyncio.current_task()
+        if task is not None and task.get_name() == "perdure s" and call.given == "s.t2.0.1" and begun.is_set():
+            await over.wait()
+
+    child = Agent("clerk", model=FunctionModel(work))
+    async with perdure.open(FaultStore(stage.connect(), gate=gate), clock=stage.clock) as runtime:
+        # Given a caller that somebody waits for while its child works,
+        waiting = asyncio.create_task(runtime.run(lead(child), "Please.", session="s", submission="m"))
+        await begun.wait()
+        await eventually(partial(waits, runtime), stage.clock)
+        # when it is stopped by a process that dies before it has stopped the child,
+        dying = FaultStore(stage.connect(), [Fault(when="after", action="die")], clock=stage.clock)
+        async with perdure.open(dying, clock=stage.clock) as other:
+            with pytest.raises(StoreBroken):
+                await other.sessions.interrupt("s")
+        # then whoever waits is told, however long that takes here.
+        async with asyncio.timeout(PATIENCE):
+            assert (await waiting).status == "aborted"
+        over.set()
+
+
+async def test_a_child_that_could_not_be_worked_on_for_a_moment_is_tried_again_when_its_caller_waits_for_it(stage: Stage) -> None:
+    failed, over = asyncio.Event(), asyncio.Event()
+
+    async def gate(_: Call, when: str) -> None:
+        task = asyncio.current_task()
+        if when == "before" and task is not None and task.get_name() == "perdure s.t2.0.1" and not failed.is_set():
+            failed.set()
+            raise StoreBroken("it fails once")
+
+    @tool(effect="external")
+    async def wait() -> str:
+        """Wait."""
+        await over.wait()
+        return "waited"
+
+    model = playing(asks(call("clerk", task="Do it."), call("wait")), says("Done."))
+    agent = Agent("lead", model=model, tools=[clerk().as_tool(), wait])
+    async with perdure.open(FaultStore(stage.connect(), gate=gate), clock=stage.clock) as runtime:
+        # Given a caller that does something itself, and a store that fails the work on its child meanwhile,
+        waiting = asyncio.create_task(runtime.run(agent, "Please.", session="s", submission="m"))
+        await failed.wait()
+        await eventually(partial(let_go, runtime, "s.t2.0.1", "queued"), stage.clock)
+        # when it has nothing left to do but to wait for the child,
+        over.set()
+        # then that is over for everybody who waits.
+        assert (await waiting).output == "Done."
+
+
+async def waits(runtime: Any) -> bool:
+    return (await runtime.sessions.info("s")).status == "waiting"
+
+
+async def let_go(runtime: Any, session: str, status: str = "idle") -> bool:
+    return bool((await runtime.sessions.info(session)).status == status)
 
 
 @pytest.mark.spec("S0-229")
