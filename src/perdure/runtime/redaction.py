@@ -160,9 +160,10 @@ class Redaction(Transcripts):
         raise SessionBusy(f"{session_id!r} changes all the time", hint="try again when less is going on")
 
     async def _known(self, head: Loaded, command: Command, earlier: InboxRow) -> Removed:
-        rows = await self._runtime.store.entries(head.row.no, after=(earlier.consumed_seq or 0) - 1, before=(earlier.consumed_seq or 0) + 1)
-        redacted = open_entry(rows[0]) if rows else None
-        if earlier.digest != commands.digest(command) or not isinstance(redacted, Redacted):
+        if earlier.digest != commands.digest(command):
+            raise conflict(command)
+        redacted = await self._entry(head, earlier.consumed_seq or 0)
+        if not isinstance(redacted, Redacted):
             raise conflict(command)
         return Removed(
             session_id=head.row.session_id,

@@ -111,6 +111,11 @@ async def test_a_person_who_waits_for_news_of_a_deleted_session_is_told(place: P
             await watching
 
 
+async def _redact_twice(process: Process, session: str) -> None:
+    for _ in range(2):
+        await process.sessions.redact(session, positions=[0], submission="redact")
+
+
 READING: dict[str, Callable[[Process, str], Awaitable[Any]]] = {
     "run": lambda process, s: process.run(LONG, "again", session=s),
     "history": lambda process, s: process.sessions.history(s),
@@ -122,6 +127,7 @@ READING: dict[str, Callable[[Process, str], Awaitable[Any]]] = {
     "restore": lambda process, s: process.sessions.restore(session_id=s, revision="0" * 64),
     "redact": lambda process, s: process.sessions.redact(s, positions=[0]),
     "redact an entry": lambda process, s: process.sessions.redact(s, entries=[3]),
+    "redact again": _redact_twice,
     "effects": lambda process, s: process.sessions.effects(s),
     "result": lambda process, s: process.sessions.result(s, "m"),
     "requests": lambda process, s: process.sessions.requests(s),
