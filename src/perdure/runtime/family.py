@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ..agent import Agent
 from ..core.checkpoint import Checkpoint
 from ..core.errors import Fenced, SessionNotFound, UnknownAgent
 from ..core.ids import child_session
 from ..core.phase import children as called
+from ..core.records import Errand
 from ..core.reports import ErrandsDone
 from .perform import Outcome
 
@@ -44,6 +47,7 @@ class Family:
         self._report = report
         self._wake = wake
         self._errands: asyncio.Task[None] | None = None
+        self._done: tuple[Errand, ...] = ()
         self._children: dict[str, asyncio.Task[None]] = {}
         self._tried: set[str] = set()
         self._kept = False
@@ -61,9 +65,13 @@ class Family:
 
     def committed(self, checkpoint: Checkpoint) -> None:
         """Do what the session owes now; its holder releases it only then."""
-        if checkpoint.errands and self._errands is None:
+        # What is reported stands in a commit that is still to come, when it may hold the session no more.
+        self._done = tuple(errand for errand in self._done if errand in checkpoint.errands)
+        left = tuple(errand for errand in checkpoint.errands if errand not in self._done)
+        if left and self._errands is None:
             self.owing = None
-            self._errands = asyncio.create_task(self._do(checkpoint), name=f"perdure errands of {self._session_id}")
+            owes = msgspec.structs.replace(checkpoint, errands=left)
+            self._errands = asyncio.create_task(self._do(owes), name=f"perdure errands of {self._session_id}")
 
     async def _do(self, checkpoint: Checkpoint) -> None:
         try:
@@ -71,6 +79,7 @@ class Family:
         except Exception as error:
             self.owing = error
         else:
+            self._done += done.errands
             self._report((ErrandsDone(errands=done.errands, failed=done.failed, at=self._runtime.clock.now()), ()))
         self._errands = None
         self._wake()

@@ -190,6 +190,38 @@ async def test_a_child_that_could_not_be_worked_on_for_a_moment_is_tried_again_w
         assert (await waiting).output == "Done."
 
 
+async def test_what_a_session_owes_is_not_done_again_by_a_commit_that_was_under_way_when_it_was_done(stage: Stage) -> None:
+    committing, done = asyncio.Event(), asyncio.Event()
+    errands: set[asyncio.Task[Any]] = set()
+    commits = 0
+
+    async def gate(asked: Call, when: str) -> None:
+        nonlocal commits
+        task = asyncio.current_task()
+        assert task is not None
+        if task.get_name() == "perdure errands of s" and when == "before":
+            if not errands:
+                task.add_done_callback(lambda _: done.set())
+            errands.add(task)
+            assert len(errands) == 1, "the child is begun again"
+            await committing.wait()
+        if (task.get_name(), asked.kind, when) == ("perdure s", "commit", "before"):
+            commits += 1
+            if commits == 3:
+                committing.set()
+                await done.wait()
+
+    # Given a caller whose own tool ends while its child is begun,
+    model = playing(asks(call("clerk", task="Do it."), call("pay", cents=5)), says("Done."))
+    agent = Agent("lead", model=model, tools=[clerk().as_tool(), pay])
+    async with perdure.open(FaultStore(stage.connect(), gate=gate), clock=stage.clock) as runtime:
+        # when the tool's receipt is committed after that, and before it is noted,
+        async with asyncio.timeout(PATIENCE):
+            result = await runtime.run(agent, "Please.", session="s", submission="m")
+    # then the child is begun no second time.
+    assert (result.output, commits >= 3, len(errands)) == ("Done.", True, 1)
+
+
 async def waits(runtime: Any) -> bool:
     return (await runtime.sessions.info("s")).status == "waiting"
 
