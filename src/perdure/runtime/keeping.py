@@ -16,11 +16,11 @@ from ..core import checkpoint as checkpoints
 from ..core.commands import Archive, Revive
 from ..core.draft import Draft
 from ..core.entries import Foreign
-from ..core.errors import InvalidTranscript, SessionArchived, SessionExists, SessionNotFound, UsageError
+from ..core.errors import InvalidTranscript, PerdureError, SessionArchived, SessionExists, SessionNotFound, UsageError
 from ..core.messages import Text, title_of
 from ..core.records import Identity
 from ..core.transcript import check_replacement
-from ..store.base import Created
+from ..store.base import Created, SessionRow
 from .about import REASON_LIMIT, check_owner, check_text
 from .archive import put_away_or_back
 from .batch import seal_all
@@ -120,13 +120,23 @@ class Keeping(Sending):
                 # A crash may have come between it and what only it had needed.
                 await finish(self._runtime.store, gone.row.root)
             raise
-        if row.parent_kind == "child" and row.status not in ("archived", "halted"):
-            # Who called for it is told that it ended, while it can still tell.
-            with suppress(SessionArchived):
-                command = Archive(reason="deleted", submission=submission_id(None))
-                await put_away_or_back(self._runtime, past(partial(self._head, session_id)), command)
+        if row.parent_kind == "child" and row.status != "halted":
+            await self._end_child(row)
         for name in await delete(self._runtime.store, row, tree=tree):
             self._runtime.news.notice(name, sure=True)
+
+    async def _end_child(self, row: SessionRow) -> None:
+        """Whoever called for a child is told that it ended, while it can still tell."""
+        if row.status != "archived":
+            with suppress(SessionArchived):
+                command = Archive(reason="deleted", submission=submission_id(None))
+                await put_away_or_back(self._runtime, past(partial(self._head, row.session_id)), command)
+        try:
+            await self._runtime.errands.run(row.session_id)
+        except PerdureError as error:
+            # A caller that can't be told, whatever is tried, is no reason to keep it.
+            if error.retryable:
+                raise
 
     async def delete_owner(self, owner: str, *, pool: bool = False, uniques: bool = False, agents: Iterable[Agent] = ()) -> Erased:
         """Destroy the content of all sessions of an owner, for ever, as `delete` does: archived, halted and running ones, with their forks.

@@ -222,6 +222,42 @@ async def test_what_a_session_owes_is_not_done_again_by_a_commit_that_was_under_
     assert (result.output, commits >= 3, len(errands)) == ("Done.", True, 1)
 
 
+@pytest.mark.parametrize("action", ["break", "die"])
+async def test_a_child_whose_deletion_was_cut_short_anywhere_is_told_to_its_caller_all_the_same(stage: Stage, action: Any) -> None:
+    agent = lead(clerk(asks(call("pay", cents=5)), says("Paid."), tools=[pay], approve=["pay"]))
+    failing, failed = 0, True
+    async with stage.process() as runtime:
+        while failed:
+            # Given a caller that waits for its child,
+            failing += 1
+            session, child = f"s{failing}", f"s{failing}.t2.0.1"
+            running = asyncio.create_task(runtime.run(agent, "Please.", session=session, submission="m"))
+            await eventually(partial(_asks, runtime, child), stage.clock)
+            running.cancel()
+            # when that is deleted by a process whose store fails, and then again,
+            store = FaultStore(stage.connect(), clock=stage.clock)
+            async with perdure.open(store, clock=stage.clock) as other:
+                begun = store.count("any")
+                store.faults = [Fault(kind="any", nth=begun + failing, action=action)]
+                try:
+                    await other.sessions.delete(child)
+                    failed = store.count("any") >= begun + failing
+                except StoreBroken:
+                    pass
+            with suppress(SessionNotFound):
+                await runtime.sessions.delete(child)
+            # then the caller knows.
+            ended = [entry for entry in await runtime.sessions.entries(session) if isinstance(entry, OperationEnded)]
+            assert (failing, "t2.0.1" in [entry.operation for entry in ended]) == (failing, True)
+    assert failing > 20
+
+
+async def _asks(runtime: Any, session: str) -> bool:
+    with suppress(SessionNotFound):
+        return bool(await runtime.sessions.requests(session))
+    return False
+
+
 async def waits(runtime: Any) -> bool:
     return (await runtime.sessions.info("s")).status == "waiting"
 
