@@ -20,7 +20,7 @@ from ..core.records import Limits
 from .clock import START
 from .stage import Life
 
-__all__ = ["PLEASE", "Call", "People", "Standing", "Wish", "make_wishes"]
+__all__ = ["PLEASE", "WAITING", "Call", "People", "Standing", "Wish", "make_wishes"]
 
 KINDS = {
     "turn": 3,
@@ -48,8 +48,17 @@ KINDS = {
     "halt": 1,
     "repair": 1,
     "follow": 2,
+    "interrupt child": 1,
+    "archive child": 1,
+    "revive child": 1,
+    "halt child": 1,
+    "repair child": 1,
+    "delete child": 1,
 }
 """What people want, and how often."""
+
+CHILD = " child"
+"""The end of the name of what people want of the children of a session."""
 
 MESSAGES = ("turn", "queue", "run", "stream")
 """What can be edited or withdrawn while it waits."""
@@ -75,7 +84,10 @@ REPEATED = 0.3
 
 @dataclass(frozen=True, eq=False)
 class Wish:
-    """Something that somebody wants at a time. ``about`` is the submission that it is about, if it is about one."""
+    """Something that somebody wants at a time. ``about`` is the submission that it is about, if it is about one.
+
+    What somebody wants of a child, they want of one of those that the session has by then.
+    """
 
     at: int
     kind: str
@@ -85,7 +97,7 @@ class Wish:
 
 
 class Standing(NamedTuple):
-    """How a session stands, how much was sent to it, and how often the store has failed the process that asks."""
+    """How a session stands, how much was sent to it, and how often the store has failed the process that asks, or did ``just`` now."""
 
     version: int
     arrived: int
@@ -93,16 +105,18 @@ class Standing(NamedTuple):
     status: str
     holder: str | None
     failures: int
+    just: bool
 
 
 @dataclass(eq=False)
 class Call:
-    """Something that a person called: how it began and ended, with an answer or an error.
+    """Something that a person called of a session: how it began and ended, with an answer or an error.
 
     ``settled`` is since when the journal has the answer that it still waits for, ``late`` whether that is too long.
     """
 
     wish: Wish
+    session: str
     life: Life
     began: Standing
     ended: Standing | None = None
@@ -118,7 +132,7 @@ class Call:
         return self.ended is None and not self.life.store.dead and self.wish.kind in WAITING
 
     def __str__(self) -> str:
-        return f"{self.wish.session}: {self.wish.kind} {self.wish.submission!r} of {self.life.actor} {self.life.number}"
+        return f"{self.session}: {self.wish.kind} {self.wish.submission!r} of {self.life.actor} {self.life.number}"
 
 
 def make_wishes(chance: random.Random, *, people: int, wishes: int, sessions: int, storm: int) -> dict[str, list[Wish]]:
@@ -156,11 +170,13 @@ def _branch(wish: Wish) -> str:
 class People:
     """Everybody, and what they know, which outlives their processes.
 
-    ``look`` tells how a session stands. ``unheard`` is what nobody was told yet, ``seen`` what followers saw, ``noted`` what was decided.
+    ``look`` tells how a session stands, ``children`` which were begun for it. ``unheard`` is what nobody was told yet, ``seen`` what
+    followers saw, ``noted`` what was decided.
     """
 
     wishes: dict[str, list[Wish]]
     look: Callable[[Life, str], Awaitable[Standing]]
+    children: Callable[[str], Awaitable[list[str]]]
     happened: Counter[str]
     over: bool = False
     calls: list[Call] = field(default_factory=list)
@@ -192,13 +208,23 @@ class People:
         await asyncio.gather(*calls, return_exceptions=True)
 
     async def _insist(self, life: Life, wish: Wish) -> None:
-        while isinstance(await self._call(life, wish, lambda: self._ask(life, wish)), StoreError):
+        session = await self._session(wish)
+        while isinstance(await self._call(life, wish, session, lambda: self._ask(life, wish, session)), StoreError):
             await life.clock.sleep_until(life.clock.now() + 100)
         del self.unheard[wish]
 
-    async def _call(self, life: Life, wish: Wish, action: Callable[[], Awaitable[Any]]) -> Exception | None:
+    async def _session(self, wish: Wish) -> str:
+        """The session that it is wanted of: always the same child, or its caller if that had none."""
+        if not wish.kind.endswith(CHILD):
+            return wish.session
+        if wish.submission not in self.noted:
+            found = await self.children(wish.session)
+            self.noted.setdefault(wish.submission, random.Random(wish.submission).choice(found or [wish.session]))
+        return str(self.noted[wish.submission])
+
+    async def _call(self, life: Life, wish: Wish, session: str, action: Callable[[], Awaitable[Any]]) -> Exception | None:
         """One call, kept with what came of it; its error."""
-        call = Call(wish, life, await self.look(life, wish.session))
+        call = Call(wish, session, life, await self.look(life, session))
         self.calls.append(call)
         try:
             call.answer = await action()
@@ -207,16 +233,16 @@ class People:
         if life.store.dead:
             # Nobody is left who could have been told.
             await asyncio.Event().wait()
-        call.ended = await self.look(life, wish.session)
+        call.ended = await self.look(life, session)
         told = call.error.code if isinstance(call.error, PerdureError) else type(call.error).__name__ if call.error else "answered"
         self.happened[f"{wish.kind}: {told}"] += 1
         return call.error
 
-    async def _ask(self, life: Life, wish: Wish) -> Any:
+    async def _ask(self, life: Life, wish: Wish, session: str) -> Any:
         runtime, sessions, agent = life.runtime, life.runtime.sessions, life.agent
-        session, submission, words = wish.session, wish.submission, wish.submission + PLEASE
+        submission, words = wish.submission, wish.submission + PLEASE
         pick = random.Random(submission)
-        match wish.kind:
+        match wish.kind.removesuffix(CHILD):
             case "turn" | "queue" | "steer":
                 deliver: Any = wish.kind
                 return await sessions.send(session, words, submission=submission, deliver=deliver, agent=agent.name)
@@ -333,5 +359,5 @@ class People:
                     await listening
 
         while not self.over:
-            await self._call(life, wish, connect)
+            await self._call(life, wish, wish.session, connect)
             await life.clock.sleep_until(life.clock.now() + pick.randrange(500))

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
 from ..core.entries import (
-    Archived,
     EffectSettled,
     Entry,
     Forked,
-    Halted,
     MessageAdded,
     OperationEnded,
     OperationStarted,
     QueueChanged,
     Redacted,
     RequestOpened,
-    Revived,
     Rewritten,
     SessionCreated,
     SubmissionRefused,
@@ -51,46 +47,14 @@ from ..runtime.redaction import Removed
 from ..runtime.result import Result, result_of
 from ..runtime.runtime import Runtime
 from ..runtime.transcripts import Edit
-from ..store.base import InboxRow, SessionQuery, SessionRow, Store
+from ..store.base import InboxRow, SessionQuery, Store
 from .checks import find_all_problems
-from .people import PLEASE, Call, People
+from .families import children_of, family_problems
+from .past import Past
+from .people import PLEASE, WAITING, Call, People
 from .world import Effect, World
 
 __all__ = ["find_all"]
-
-
-@dataclass(eq=False)
-class _Past:
-    """A session's journal, and what was so at each of its versions, from 0 on. Of a deleted one it is what was remembered."""
-
-    row: SessionRow
-    entries: list[Entry]
-    redacted: set[int] = field(default_factory=set)
-    archived: list[bool] = field(default_factory=lambda: [False])
-    halted: list[bool] = field(default_factory=lambda: [False])
-    busy: list[bool] = field(default_factory=lambda: [False])
-
-    def __post_init__(self) -> None:
-        for entry in self.entries:
-            started, ended = isinstance(entry, TurnStarted), isinstance(entry, TurnEnded)
-            self.archived.append(isinstance(entry, Archived) or (self.archived[-1] and not isinstance(entry, Revived)))
-            self.halted.append(not entry.released if isinstance(entry, Halted) else self.halted[-1])
-            self.busy.append(started or (self.busy[-1] and not ended))
-            self.redacted |= {item.seq for item in entry.rows} if isinstance(entry, Redacted) else set()
-
-    @property
-    def deleted(self) -> bool:
-        """Whether only this is left of it."""
-        return self.row.status == "deleted"
-
-    def at(self, seq: int) -> Entry | None:
-        """An entry."""
-        return self.entries[seq - 1] if 0 < seq <= len(self.entries) else None
-
-    def says(self, entry: Entry) -> bool:
-        """Whether an entry that somebody saw stands in it, or did before its content was removed."""
-        there = self.at(entry.seq)
-        return there == entry or (there is not None and entry.seq in self.redacted and (there.kind, there.at) == (entry.kind, entry.at))
 
 
 async def find_all(store: Store, world: World, people: People, happened: Counter[str], buried: dict[int, list[Entry]]) -> list[str]:
@@ -99,17 +63,18 @@ async def find_all(store: Store, world: World, people: People, happened: Counter
         f"{call} still waits" for call in people.calls if call.wish in people.unheard and call.ended is None and not call.life.store.dead
     ]
     problems += [f"{call} was told too late" for call in people.calls if call.late]
-    pasts: dict[str, _Past] = {}
+    pasts: dict[str, Past] = {}
     for row in await store.sessions(SessionQuery(archived=True, limit=1000)):
-        pasts[row.session_id] = _Past(row, [open_entry(item) for item in await read_entries(store, row.no)])
+        pasts[row.session_id] = Past(row, [open_entry(item) for item in await read_entries(store, row.no)])
     for entries in buried.values():
         assert isinstance(entries[0], SessionCreated)
         gone = await store.load(entries[0].session_id, hidden=True)
         if gone is not None and gone.row.status == "deleted":
-            pasts[gone.row.session_id] = _Past(gone.row, entries)
+            pasts[gone.row.session_id] = Past(gone.row, entries)
             if len(entries) != gone.row.version:
                 problems.append(f"{gone.row.session_id}: version {gone.row.version} was deleted, and {len(entries)} is the last one known")
     problems += await find_all_problems(store)
+    problems += family_problems(pasts)
     for past in pasts.values():
         happened.update(entry.kind for entry in past.entries)
         problems += await _problems(store, past, world)
@@ -135,7 +100,7 @@ async def find_all(store: Store, world: World, people: People, happened: Counter
 # ------------------------------------------------------------------------------------------------------------------- sessions
 
 
-async def _problems(store: Store, past: _Past, world: World) -> list[str]:
+async def _problems(store: Store, past: Past, world: World) -> list[str]:
     name, entries, problems = past.row.session_id, past.entries, list[str]()
     if (not past.deleted and past.row.status not in ("idle", "archived")) or past.row.holder is not None:
         problems.append(f"{name}: it is {past.row.status}, held by {past.row.holder}")
@@ -190,7 +155,7 @@ def _effect_problems(effect: Effect, started: set[tuple[str, int]], ends: dict[s
     return problems
 
 
-async def _remains(store: Store, past: _Past, people: People) -> AsyncIterator[str]:
+async def _remains(store: Store, past: Past, people: People) -> AsyncIterator[str]:
     """Sentences about what people said that was removed, and can still be read."""
     removed = [call for call in people.calls if isinstance(call.answer, Removed) and call.answer.session_id == past.row.session_id]
     stored: list[bytes] = []
@@ -206,13 +171,13 @@ async def _remains(store: Store, past: _Past, people: People) -> AsyncIterator[s
 # --------------------------------------------------------------------------------------------------------------------- answers
 
 
-async def _lies(runtime: Runtime, pasts: dict[str, _Past], call: Call) -> Any:
+async def _lies(runtime: Runtime, pasts: dict[str, Past], call: Call) -> Any:
     """Sentences about what a call was told that the journal doesn't say."""
-    past = pasts.get(call.wish.session)
+    past = pasts.get(call.session)
     row = None if past is None else await runtime.store.submission(past.row.no, call.wish.submission)
     if call.error is not None:
         about = None if past is None or not call.wish.about else await runtime.store.submission(past.row.no, call.wish.about)
-        if not _true(call, past, row, about):
+        if not _true(call, past, row, about, [*children_of(pasts, call.session)]):
             yield f"it was told {type(call.error).__name__}: {call.error}; from {call.began} to {call.ended}, {_shown(past, row)}"
         return
     entry = None if past is None or row is None or row.settled_seq is None else past.at(row.settled_seq)
@@ -222,9 +187,9 @@ async def _lies(runtime: Runtime, pasts: dict[str, _Past], call: Call) -> Any:
                 yield f"its result is {call.answer}, and it ended with {entry}"
             elif past.deleted or past.redacted & {*range(entry.began, entry.seq + 1)}:
                 # What it said can't be read any more.
-                if _measured(call.answer) != _measured(result_of(call.wish.session, entry, None, ())):
+                if _measured(call.answer) != _measured(result_of(call.session, entry, None, ())):
                     yield f"its result is {call.answer}, and it ended with {entry}"
-            elif call.answer != (stored := await runtime.sessions.result(call.wish.session, call.wish.submission)):
+            elif call.answer != (stored := await runtime.sessions.result(call.session, call.wish.submission)):
                 yield f"its result is {call.answer}, and {stored} is stored"
         case list():
             seqs = [event.seq for event in call.answer if isinstance(event, Entry) and not isinstance(event, RequestOpened)]
@@ -261,7 +226,7 @@ async def _lies(runtime: Runtime, pasts: dict[str, _Past], call: Call) -> Any:
         case Fork():
             fork = pasts.get(call.answer.session_id)
             told = None if fork is None else fork.at(2)
-            if not isinstance(told, Forked) or (told.session, told.revision) != (call.wish.session, call.answer.revision):
+            if not isinstance(told, Forked) or (told.session, told.revision) != (call.session, call.answer.revision):
                 yield f"its fork is {call.answer}, and {told} is stored"
 
 
@@ -270,8 +235,11 @@ def _measured(result: Result) -> tuple[Any, ...]:
     return result.submission, result.turn, result.status, result.usage, result.steps, result.tool_calls, result.call
 
 
-def _true(call: Call, past: _Past | None, row: InboxRow | None, about: InboxRow | None) -> bool:
-    """Whether an error says what was so at some time of the call. ``about`` is the submission that it was about."""
+def _true(call: Call, past: Past | None, row: InboxRow | None, about: InboxRow | None, children: Sequence[Past]) -> bool:
+    """Whether an error says what was so at some time of the call. ``about`` is the submission that it was about.
+
+    Who waits for a turn waits for its ``children``, and is told if one of them doesn't go on.
+    """
     began, ended, error = call.began, call.ended, call.error
     assert ended is not None
     settled = None if past is None or row is None or row.settled_seq is None else past.at(row.settled_seq)
@@ -283,7 +251,8 @@ def _true(call: Call, past: _Past | None, row: InboxRow | None, about: InboxRow 
         # Its process may learn only now that somebody took it before.
         return ended.fence > began.fence or ended.holder != call.life.runtime.runner_id
     if isinstance(error, StoreError):
-        return ended.failures > began.failures
+        # What failed the work on a child is told to who waits for its caller once that work has ended.
+        return ended.failures > began.failures or (began.just and bool(children))
     if past is None:
         return isinstance(error, SessionNotFound) and not isinstance(error, SessionArchived)
     if isinstance(settled, SubmissionRefused) and isinstance(error, Refused) and error.code == settled.failure.code:
@@ -291,12 +260,13 @@ def _true(call: Call, past: _Past | None, row: InboxRow | None, about: InboxRow 
     match error:
         case SubmissionRejected():
             reason = error.facts.get("reason")
-            if isinstance(settled, SubmissionRefused):
+            # What was refused without a trace may be refused for something else when it is asked for again.
+            if isinstance(settled, SubmissionRefused) and settled.seq <= ended.version:
                 return reason == settled.failure.code
             if isinstance(settled, QueueChanged) and settled.submission == call.wish.submission:
                 return reason == "withdrawn"
             # It may have been taken later, when somebody said it again: what it says was so before.
-            taken = ended.version if row is None or row.consumed_seq is None else row.consumed_seq - 1
+            taken = row.consumed_seq - 1 if row is not None and row.consumed_seq else ended.version
             states = past.busy[began.version : min(ended.version, taken) + 1]
             match reason:
                 case "idle":
@@ -310,7 +280,8 @@ def _true(call: Call, past: _Past | None, row: InboxRow | None, about: InboxRow 
         case SessionArchived():
             return ever(past.archived)
         case SessionHalted():
-            return ever(past.halted)
+            of_child = any(child.row.session_id in str(error) for child in children if any(child.halted))
+            return ever(past.halted) or (call.wish.kind in WAITING and of_child)
         case SessionNotFound():
             return began.version == 0 or ended.status == "deleted"
         case SessionBusy():
@@ -334,7 +305,7 @@ def _true(call: Call, past: _Past | None, row: InboxRow | None, about: InboxRow 
             return False
 
 
-def _shown(past: _Past | None, row: InboxRow | None) -> str:
+def _shown(past: Past | None, row: InboxRow | None) -> str:
     if past is None or row is None:
         return "nothing of it is stored"
     settled = None if row.settled_seq is None else past.at(row.settled_seq)

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ..agent import Agent
@@ -51,6 +52,9 @@ REST = 10_000
 
 SOON = 5_000
 """How long somebody may wait for what the journal says, in a process that goes on (virtual milliseconds)."""
+
+TEAM = ("helper", "junior", "aide")
+"""The agents that others call."""
 
 PATIENCE = 90_000
 """How long somebody may wait for an answer while nothing happens any more."""
@@ -101,6 +105,7 @@ class _Simulation(Stage):
     noted: int = 0
     random: random.Random = field(default_factory=random.Random)
     _failures: Counter[tuple[str, int]] = field(default_factory=Counter)
+    _failed: dict[tuple[str, int], int] = field(default_factory=dict)
     _paused: dict[str, int] = field(default_factory=dict)
     _trace: Any = field(default_factory=hashlib.sha256)
 
@@ -144,6 +149,7 @@ class _Simulation(Stage):
         elif self.random.random() < (weather.fails_before if when == "before" else weather.fails_after):
             self.happened[f"error {when} {call.kind}"] += 1
             self._failures[life.actor, life.number] += 1
+            self._failed[life.actor, life.number] = self.clock.now()
             raise StoreBroken(f"the simulated store fails {when} {call.kind}")
 
     async def _remember(self, no: int) -> None:
@@ -204,7 +210,7 @@ class _Simulation(Stage):
                             await self._time(store, call)
 
     async def _time(self, store: Store, call: Called) -> None:
-        head, now = await store.load(call.wish.session, hidden=True), self.clock.now()
+        head, now = await store.load(call.session, hidden=True), self.clock.now()
         row = None if head is None else await store.submission(head.row.no, call.wish.submission)
         deleted = head is not None and head.row.status == "deleted"
         if not deleted and (row is None or row.settled_seq is None):
@@ -226,9 +232,17 @@ class _Simulation(Stage):
             async with self.looking() as store:
                 head = await store.load(session_id, hidden=True)
         failures = self._failures[life.actor, life.number]
+        just = self.clock.now() - self._failed.get((life.actor, life.number), 0) < 1000
         if head is None:
-            return Standing(0, 0, 0, "", None, failures)
-        return Standing(head.row.version, head.row.inbox_head, head.row.fence, head.row.status, head.row.holder, failures)
+            return Standing(0, 0, 0, "", None, failures, just)
+        return Standing(head.row.version, head.row.inbox_head, head.row.fence, head.row.status, head.row.holder, failures, just)
+
+    async def children(self, session_id: str) -> list[str]:
+        """The sessions that were begun for a session, and for those."""
+        with self.clock.busy():
+            async with self.looking() as store:
+                rows = [row for row in await store.tree(session_id) if row.parent_kind == "child"]
+        return [row.session_id for row in rows if row.session_id.startswith(f"{session_id}.")]
 
 
 async def simulate(seed: int, weather: Weather | None = None, *, place: Callable[[VirtualClock], Place] | None = None) -> Outcome:
@@ -248,7 +262,7 @@ async def simulate(seed: int, weather: Weather | None = None, *, place: Callable
     where = MemoryPlace(clock, silent=silent) if place is None else place(clock)
     stage = _Simulation(where, clock, world, _agent, scripts, lease=weather.lease, close_grace=0.0)
     stage.seed, stage.weather, stage.random, stage.operations_limit = seed, weather, chance, 4 * OPERATIONS
-    stage.people = People(wishes, stage.look, stage.happened)
+    stage.people = People(wishes, stage.look, stage.children, stage.happened)
     brewing = asyncio.gather(stage.brew(), stage.watch())
     problems: list[str] = []
     try:
@@ -294,7 +308,7 @@ async def _see_to(life: Life, stage: _Simulation, session_id: str, status: str) 
             await life.runtime.sessions.repair(session_id)
         case "archived" if stage.stormy and stage.random.random() < 0.2:
             await life.runtime.sessions.revive(session_id)
-    for request in await life.runtime.sessions.requests(session_id):
+    for request in await life.runtime.sessions.requests(session_id, children=stage.random.random() < 0.3):
         await _decide(life, stage, session_id, request)
 
 
@@ -306,7 +320,7 @@ async def _decide(life: Life, stage: _Simulation, session_id: str, request: Any)
             options["arguments"] = {**request.arguments, "cents": request.arguments["cents"] + 1000}
     else:
         # An honest clerk sees to it that what didn't happen won't.
-        key = idempotency_key(life.runtime.store.store_id, session_id, request.operation)
+        key = idempotency_key(life.runtime.store.store_id, request.session_id, request.operation)
         decision = stage.random.choice(("retry", "deny") if life.world.refuse(key, request.entry.attempt) else ("settle", "deny"))
         if decision == "settle":
             options["result"] = "as the clerk found it"
@@ -344,7 +358,7 @@ def _stage(life: Life) -> _Simulation:
 def _agent(world: World) -> Agent:
     """A model that asks for all kinds of tools, as the conversation decides, and ends each turn after a few steps."""
 
-    async def think(request: ModelRequest) -> Reply:
+    async def think(request: ModelRequest, tools: dict[str, int]) -> Reply:
         if request.purpose == "notes":
             await world.ask(request, request.session_id)
             return Reply(tool_calls=[ToolCall(NOTES_TOOL, {"notes": f"{len(request.messages)} messages"})])
@@ -360,10 +374,11 @@ def _agent(world: World) -> Agent:
         usage = Usage(input_tokens=len(request.messages), output_tokens=1) if dice.random() < 0.8 else None
         if since >= 3 or dice.random() < 0.3:
             return Reply(f"answer {len(request.messages)}", usage=usage)
-        names = dice.choices(
-            ("charge", "pay", "ask", "look", "put", "alone", "refuse", "explode"), (4, 3, 2, 3, 3, 2, 1, 1), k=dice.randrange(1, 4)
-        )
-        calls = [ToolCall(name=name, arguments={"cents": dice.randrange(100)}) for name in names]
+        names = dice.choices([*tools], [*tools.values()], k=dice.randrange(1, 4))
+        calls = [
+            ToolCall(name=name, arguments={"task": f"help with {dice.randrange(100)}"} if name in TEAM else {"cents": dice.randrange(100)})
+            for name in names
+        ]
         return Reply("working", tool_calls=calls, usage=usage)
 
     async def find(ctx: ToolContext, cents: int) -> Done | NotDone | Unknown:
@@ -414,11 +429,24 @@ def _agent(world: World) -> Agent:
     async def write(ctx: HookContext, arguments: dict[str, Any]) -> None:
         ctx.state["written"] = arguments["what"]
 
+    def thinking(**tools: int) -> Router:
+        model = partial(think, tools=tools)
+        return Router({"fast": FunctionModel(model, name="fast"), "deep": FunctionModel(model, name="deep")})
+
+    junior = Agent("junior", model=thinking(look=2, pay=1), tools=[look, pay])
+    helper = Agent(
+        "helper",
+        model=thinking(charge=1, put=2, junior=2),
+        tools=[charge, put, junior.as_tool()],
+        approve=["charge"],
+        approval_timeout=40,
+    )
+    aide = Agent("aide", model=thinking(look=1, put=1), tools=[look, put])
     approve: Any = {"charge": "ask", "put": "ask", "refuse": "deny"}
     return Agent(
         "a",
-        model=Router({"fast": FunctionModel(think, name="fast"), "deep": FunctionModel(think, name="deep")}),
-        tools=[charge, pay, ask, look, put, alone, refuse, explode],
+        model=thinking(charge=4, pay=3, ask=2, look=3, put=3, alone=2, refuse=1, explode=1, helper=3, aide=1),
+        tools=[charge, pay, ask, look, put, alone, refuse, explode, helper.as_tool(timeout=20), aide.as_tool(background=True)],
         middleware=[_Scribe(write)],
         approve=approve,
         approval_timeout=40,
