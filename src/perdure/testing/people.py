@@ -155,6 +155,9 @@ def make_wishes(chance: random.Random, *, people: int, wishes: int, sessions: in
                     found[chance.choice(names)].append(Wish(later, "delete", _branch(wish), f"delete-{person}-{number}"))
             found[name].append(wish)
             if kind in ("redact", "delete"):
+                if kind == "redact":
+                    before = at - chance.randrange(5000)
+                    found[name].append(Wish(before, chance.choice(MESSAGES), session, f"said-{person}-{number}"))
                 rival = chance.choice(RIVALS)
                 found[chance.choice(names)].append(Wish(at + chance.randrange(200), rival, session, f"{rival}-{person}-{number}-too"))
             if chance.random() < REPEATED and kind != "follow":
