@@ -81,7 +81,7 @@ async def test_whoever_says_that_nothing_happened_without_making_sure_is_found_o
 
 
 async def test_whoever_does_not_tell_what_the_journal_says_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(News, "settled", lambda news, driver, batch: None)
+    monkeypatch.setattr(News, "_resolve", lambda news, key, result: None)
     with pytest.raises(SimulationFailed, match=r"was told too late|still waits"):
         await many()
 
