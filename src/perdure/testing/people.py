@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from ..core.entries import Entry, RequestOpened
 from ..core.errors import PerdureError, SessionBusy, StoreError
-from ..core.records import Limits
+from ..core.records import Identity, Limits
 from .clock import START
 from .stage import Life
 
-__all__ = ["PLEASE", "WAITING", "Call", "People", "Standing", "Wish", "make_wishes"]
+__all__ = ["OWNER", "PLEASE", "WAITING", "Call", "People", "Standing", "Wish", "make_wishes"]
 
 KINDS = {
     "turn": 3,
@@ -56,6 +56,12 @@ KINDS = {
     "delete child": 1,
 }
 """What people want, and how often."""
+
+OWNER = "acme"
+"""Whose the sessions are that have a pool."""
+
+OWNED = ("s1", "s3")
+"""The beginnings of their names."""
 
 CHILD = " child"
 """The end of the name of what people want of the children of a session."""
@@ -245,16 +251,17 @@ class People:
         runtime, sessions, agent = life.runtime, life.runtime.sessions, life.agent
         submission, words = wish.submission, wish.submission + PLEASE
         pick = random.Random(submission)
+        identity = Identity(owner=OWNER) if session.startswith(OWNED) else None
         match wish.kind.removesuffix(CHILD):
             case "turn" | "queue" | "steer":
                 deliver: Any = wish.kind
-                return await sessions.send(session, words, submission=submission, deliver=deliver, agent=agent.name)
+                return await sessions.send(session, words, submission=submission, deliver=deliver, agent=agent.name, identity=identity)
             case "run":
-                return await runtime.run(agent, words, session=session, submission=submission)
+                return await runtime.run(agent, words, session=session, submission=submission, identity=identity)
             case "run a little":
-                return await runtime.run(agent, words, session=session, submission=submission, limits=Limits(steps=1))
+                return await runtime.run(agent, words, session=session, submission=submission, identity=identity, limits=Limits(steps=1))
             case "stream":
-                return [event async for event in runtime.stream(agent, words, session=session, submission=submission)]
+                return [event async for event in runtime.stream(agent, words, session=session, submission=submission, identity=identity)]
             case "resume":
                 return await runtime.resume(agent, session, Limits(steps=20), submission=submission)
             case "call":

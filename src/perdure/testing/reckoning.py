@@ -52,6 +52,7 @@ from .checks import find_all_problems
 from .families import children_of, family_problems
 from .past import Past
 from .people import PLEASE, WAITING, Call, People
+from .spending import pool_problems
 from .world import Effect, World
 
 __all__ = ["find_all"]
@@ -75,6 +76,7 @@ async def find_all(store: Store, world: World, people: People, happened: Counter
                 problems.append(f"{gone.row.session_id}: version {gone.row.version} was deleted, and {len(entries)} is the last one known")
     problems += await find_all_problems(store)
     problems += family_problems(pasts)
+    problems += await pool_problems(store, pasts.values())
     for past in pasts.values():
         happened.update(entry.kind for entry in past.entries)
         problems += await _problems(store, past, world)

@@ -28,6 +28,7 @@ from ..core.errors import PerdureError, ProviderUnavailable, Refused, StoreBroke
 from ..core.ids import idempotency_key
 from ..core.journal import open_entry
 from ..core.messages import ToolCall
+from ..core.records import Limits
 from ..core.usage import Usage
 from ..models.base import ModelRequest
 from ..models.router import Router
@@ -39,8 +40,8 @@ from ..tools.running import ToolError
 from ..tools.tool import Done, NotDone, Unknown, tool
 from .clock import START, VirtualClock
 from .faults import Call, When
+from .people import OWNER, People, Standing, make_wishes
 from .people import Call as Called
-from .people import People, Standing, make_wishes
 from .reckoning import find_all
 from .stage import OPERATIONS, Life, MemoryPlace, Place, Point, Script, Stage, Stalled
 from .world import World
@@ -294,9 +295,19 @@ async def _tidy(life: Life) -> None:
     while not stage.finished:
         await life.clock.sleep_until(life.clock.now() + stage.random.randrange(500, 5000))
         with suppress(StoreError):
+            await _refill(life, stage)
             for row in await life.runtime.store.sessions(SessionQuery(archived=True, limit=1000)):
                 with suppress(Refused):
                     await _see_to(life, stage, row.session_id, row.status)
+
+
+async def _refill(life: Life, stage: _Simulation) -> None:
+    """Gives the owner a pool, and more of it now and then."""
+    pools = life.runtime.pools
+    if await pools.get(OWNER) is None:
+        await pools.set(OWNER, Limits(model_calls=40, tokens=100_000, seconds=10_000))
+    elif stage.stormy and stage.random.random() < 0.2:
+        await pools.add(OWNER, Limits(model_calls=40))
 
 
 async def _see_to(life: Life, stage: _Simulation, session_id: str, status: str) -> None:
