@@ -283,7 +283,7 @@ def _true(call: Call, past: Past | None, row: InboxRow | None, about: InboxRow |
             return ever(past.archived)
         case SessionHalted():
             of_child = any(child.row.session_id in str(error) for child in children if any(child.halted))
-            return ever(past.halted) or (call.wish.kind in WAITING and of_child)
+            return ever(past.halted) or (call.wish.kind in (*WAITING, "follow") and of_child)
         case SessionNotFound():
             return began.version == 0 or ended.status == "deleted"
         case SessionBusy():
