@@ -20,7 +20,7 @@ from ..core.records import Identity, Limits
 from .clock import START
 from .stage import Life
 
-__all__ = ["OWNER", "PLEASE", "WAITING", "Call", "People", "Standing", "Wish", "make_wishes"]
+__all__ = ["OWNER", "PLEASE", "WAITING", "Call", "People", "Standing", "Wish", "branch_of", "make_wishes"]
 
 KINDS = {
     "turn": 3,
@@ -155,10 +155,10 @@ def make_wishes(chance: random.Random, *, people: int, wishes: int, sessions: in
             if wish.about:
                 found[name].append(Wish(at - chance.randrange(2000), chance.choice(MESSAGES), session, wish.about))
             if kind == "fork":
-                found[name].append(Wish(at + chance.randrange(10_000), chance.choice(MESSAGES), _branch(wish), f"said-{person}-{number}"))
+                found[name].append(Wish(at + chance.randrange(10_000), chance.choice(MESSAGES), branch_of(wish), f"said-{person}-{number}"))
                 if chance.random() < DELETED:
                     later = at + 10_000 + chance.randrange(20_000)
-                    found[chance.choice(names)].append(Wish(later, "delete", _branch(wish), f"delete-{person}-{number}"))
+                    found[chance.choice(names)].append(Wish(later, "delete", branch_of(wish), f"delete-{person}-{number}"))
             found[name].append(wish)
             if kind in ("redact", "delete"):
                 if kind == "redact":
@@ -171,7 +171,8 @@ def make_wishes(chance: random.Random, *, people: int, wishes: int, sessions: in
     return {name: sorted(items, key=lambda item: item.at) for name, items in found.items()}
 
 
-def _branch(wish: Wish) -> str:
+def branch_of(wish: Wish) -> str:
+    """The session that a wish to fork is to begin."""
     return f"{wish.session}.{wish.submission}"
 
 
@@ -287,7 +288,7 @@ class People:
                 return await self._restore(life, wish, pick)
             case "fork":
                 running = pick.random() < 0.5
-                return await sessions.fork(session, session_id=_branch(wish), while_running=running)
+                return await sessions.fork(session, session_id=branch_of(wish), while_running=running)
             case "redact":
                 return await self._redact(life, wish, pick)
             case "delete":

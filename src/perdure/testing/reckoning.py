@@ -51,7 +51,7 @@ from ..store.base import InboxRow, SessionQuery, Store
 from .checks import find_all_problems
 from .families import children_of, family_problems
 from .past import Past
-from .people import PLEASE, WAITING, Call, People
+from .people import PLEASE, WAITING, Call, People, branch_of
 from .spending import pool_problems
 from .world import Effect, World
 
@@ -179,7 +179,9 @@ async def _lies(runtime: Runtime, pasts: dict[str, Past], call: Call) -> Any:
     row = None if past is None else await runtime.store.submission(past.row.no, call.wish.submission)
     if call.error is not None:
         about = None if past is None or not call.wish.about else await runtime.store.submission(past.row.no, call.wish.about)
-        if not _true(call, past, row, about, [*children_of(pasts, call.session)]):
+        branch = pasts.get(branch_of(call.wish)) if call.wish.kind == "fork" else None
+        gone = isinstance(call.error, SessionNotFound) and branch is not None and branch.deleted
+        if not gone and not _true(call, past, row, about, [*children_of(pasts, call.session)]):
             yield f"it was told {type(call.error).__name__}: {call.error}; from {call.began} to {call.ended}, {_shown(past, row)}"
         return
     entry = None if past is None or row is None or row.settled_seq is None else past.at(row.settled_seq)
