@@ -65,6 +65,9 @@ class Family:
 
     def committed(self, checkpoint: Checkpoint) -> None:
         """Do what the session owes now; its holder releases it only then."""
+        if not checkpoint.errands:
+            self._done = ()
+            return
         # What is reported stands in a commit that is still to come, when it may hold the session no more.
         self._done = tuple(errand for errand in self._done if errand in checkpoint.errands)
         left = tuple(errand for errand in checkpoint.errands if errand not in self._done)

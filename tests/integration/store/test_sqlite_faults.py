@@ -551,6 +551,10 @@ async def test_a_file_whose_format_cannot_be_read_before_a_write_is_broken_and_w
     async with store_at(path) as store:
         no = await create(store)
         before = await everything(store)
+        # It is read again where somebody else wrote.
+        other = apsw.Connection(str(path))
+        other.execute("INSERT INTO meta VALUES ('other', 1); DELETE FROM meta WHERE key = 'other'")
+        other.close()
         with monkeypatch.context() as broken:
 
             def fails(connection: apsw.Connection) -> None:

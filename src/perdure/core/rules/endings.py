@@ -113,8 +113,9 @@ def tell_results(draft: Draft, at: int, replaced: Mapping[str, tuple[Part, ...]]
     if not reviewing(draft.turn):
         return
     close_steps(draft, at)
-    tools = draft.turn.tools
-    if draft.turn.calls:
+    turn = draft.turn
+    tools = turn.tools
+    if turn.calls:
         [item] = tools
         instead = replaced.get(item.id, ())
         digest = canonical.short_digest(item.id, part_digest(instead[0]) if instead else item.response)

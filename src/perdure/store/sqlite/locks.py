@@ -30,10 +30,14 @@ def _open(path: Path | str) -> int:
         return os.open(path, flags, 0o600)
 
 
-def _is(descriptor: int, path: Path | str) -> bool:
+def _is(descriptor: int, path: Path) -> bool:
     """Whether what is open is what others find under that name."""
+    return _stands(path, os.fstat(descriptor))
+
+
+def _stands(path: Path | str, made: os.stat_result) -> bool:
     try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+        return os.path.samestat(made, os.stat(path))
     except FileNotFoundError:
         return False
 
@@ -51,24 +55,25 @@ class Turnstile:
         self.waiting = False
         # A text, since it is looked at with every write.
         self._path = str(directory / "write")
-        self._turn, self._write = self._open()
+        self._turn, self._write, self._made = self._open()
 
-    def _open(self) -> tuple[int, int]:
+    def _open(self) -> tuple[int, int, os.stat_result]:
         turn = _open(self._directory / "turn")
         try:
-            return turn, _open(self._path)
+            write = _open(self._path)
         except BaseException:
             os.close(turn)
             raise
+        return turn, write, os.fstat(write)
 
     def __enter__(self) -> None:
         self._take()
-        if not _is(self._write, self._path):
+        if not _stands(self._path, self._made):
             # Where they can't be made anew, we go on with those that we have.
             with suppress(OSError):
                 anew = self._open()
                 self.close()
-                self._turn, self._write = anew
+                self._turn, self._write, self._made = anew
                 self._take()
 
     def _take(self) -> None:

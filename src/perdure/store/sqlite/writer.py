@@ -74,6 +74,7 @@ class Writer:
         self._queue: SimpleQueue[Job | Callable[[], None] | None] = SimpleQueue()
         self._following = False
         self._seen: int | None = None
+        self._known: int | None = None
         # A daemon: a store that nobody closed must not keep the program from ending, and what it had written is durable.
         self._thread = threading.Thread(target=self._run, name="perdure-writer", daemon=True)
         self._opened = Waiter(loop.create_future())
@@ -208,6 +209,10 @@ class Writer:
         except apsw.Error:
             # Whoever needs the database will be told what is wrong with it; a notice costs nothing.
             seen = None
+        self._tell_of(seen)
+
+    def _tell_of(self, seen: int | None) -> None:
+        """``seen`` is a number that changes with every commit of others."""
         if seen is None or (self._seen is not None and seen != self._seen):
             self._call(self._notice, None)
         self._seen = seen
@@ -273,10 +278,14 @@ class Writer:
         self._abandon()
         try:
             tx.run("begin")
-            self._database.check_format(tx.connection)
+            # In here it costs no transaction of its own.
+            (seen,) = tx.one("data_version")
+            if seen != self._known:
+                # Only what others wrote can have renewed the format.
+                self._database.check_format(tx.connection)
+                self._known = seen
             if self._following:
-                # In here it costs no transaction of its own.
-                self._look()
+                self._tell_of(seen)
         except (apsw.Error, FormatUnknown) as error:
             self._abandon()
             for job in jobs:
