@@ -165,14 +165,22 @@ async def growth(directory: Path, *, pairs: int, steps: int, sizes: tuple[int, .
 async def concurrent(directory: Path, *, sessions: int, steps: int, pairs: int) -> list[Figure]:
     """Many sessions in one process, against a bare loop that commits as many together. The ratio is of commits per second."""
     rates, cpu = Pairs(), []
-    together = min(sessions, 256)
+    together, names = min(sessions, 256), [f"session {index}" for index in range(sessions)]
+    workload = Workload(steps=steps, warm=1, sessions=sessions)
     async with _side(directory, f"concurrent-{sessions}") as side:
-        workload = Workload(steps=steps, warm=1, sessions=sessions)
         for number in range(pairs + 1):
-            ours, floor, commits = await side.pair(workload, [f"session {index}" for index in range(sessions)], f"turn {number}", together)
+            ours, floor, commits = await side.pair(workload, names, f"turn {number}", together)
             if number or pairs == 0:
                 rates.add(commits / ours.wall, commits / floor.wall)
+    # By itself: what is kept for the floor, the garbage collector looks through all the time.
+    path = directory / f"alone-{sessions}.db"
+    async with opened(path, keeps=False) as (runtime, recorder):
+        for number in range(pairs + 1):
+            gc.collect()
+            ours, _ = await workload.run(runtime, recorder, names, f"turn {number}")
+            if number or pairs == 0:
                 cpu.append(ours.cpu / (sessions * steps))
+    path.unlink()
     named = f"{sessions:,} session{'s' if sessions > 1 else ''}"
     step_rates = [rate / PER_STEP for rate in rates.ours]
     return [

@@ -31,15 +31,16 @@ PER_STEP = 2
 
 
 class Recorder(SQLiteStore):
-    """Keeps every commit that became durable, for the floor to write the same bytes."""
+    """Keeps every commit that became durable, for the floor to write the same bytes. ``keeps`` False: none."""
 
-    def __init__(self, path: Path, *, vfs: str | None = None) -> None:
+    def __init__(self, path: Path, *, vfs: str | None = None, keeps: bool = True) -> None:
         super().__init__(path, vfs=vfs)
         self.commits: list[Commit] = []
+        self._keeps = keeps
 
     async def commit(self, commit: Commit) -> CommitAnswer:
         answer = await super().commit(commit)
-        if isinstance(answer, Committed):
+        if self._keeps and isinstance(answer, Committed):
             self.commits.append(commit)
         return answer
 
@@ -49,9 +50,11 @@ class Recorder(SQLiteStore):
 
 
 @asynccontextmanager
-async def opened(path: Path, *, vfs: str | None = None, synchronous: str = "FULL") -> AsyncIterator[tuple[Runtime, Recorder]]:
+async def opened(
+    path: Path, *, vfs: str | None = None, synchronous: str = "FULL", keeps: bool = True
+) -> AsyncIterator[tuple[Runtime, Recorder]]:
     """A runtime on a recorder. With ``synchronous`` OFF nothing waits for the disk, and what is left is the processor's work."""
-    store = Recorder(path, vfs=vfs)
+    store = Recorder(path, vfs=vfs, keeps=keeps)
     connect = Database._connect_writer
 
     def connect_writer(database: Database) -> apsw.Connection:
