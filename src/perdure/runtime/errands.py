@@ -7,6 +7,7 @@ agent code: a session's holder does its errands, or whoever made the commit that
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -29,10 +30,11 @@ from ..core.errors import NothingChanged, PerdureError, SessionHalted, SessionNo
 from ..core.evolve import evolve
 from ..core.journal import GENESIS, open_entry
 from ..core.messages import Source, Text, ToolCall
+from ..core.phase import children as called
 from ..core.records import Errand, Failure, Parent, Plan
 from ..core.reports import ErrandsDone
 from ..core.usage import Totals
-from ..store.base import Catalogue, Committed, Loaded, NewSession
+from ..store.base import Catalogue, Committed, Loaded, NewSession, SessionRow
 from .arguments import Arguments
 from .batch import TRIES, Batch, parked, seal_all
 from .door import checked
@@ -46,6 +48,9 @@ __all__ = ["Done", "Errands"]
 _log = logging.getLogger("perdure.runtime")
 
 PAGE = 64
+
+DELETED = "it was deleted"
+"""What a caller is told of a child that could not be ended before."""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -254,6 +259,34 @@ class Errands(Keeping, Arguments, Results):
         except (SessionNotFound, SubmissionConflict) as error:
             # Archived and deleted parents wait for nothing.
             _log.info("%s can't be told what %s came to: %s", parent.session, head.row.session_id, error)
+
+    async def tell_of_deleted(self, row: SessionRow) -> None:
+        """Tell whoever waits for a halted child that it is deleted: it can't say itself how it ended."""
+        caller = None if row.parent is None else await self._runtime.store.load(row.parent)
+        if caller is None or row.parent is None:
+            return
+        waiting = checkpoints.decode(caller.row.checkpoint)
+        operation = next((item for item in called(waiting) if ids.child_session(row.parent, item) == row.session_id), None)
+        if operation is None:
+            return
+        try:
+            turn = checkpoints.decode(row.checkpoint).turn
+            spent = Totals() if turn is None else turn.usage
+        except StoreCorrupt:
+            # Nobody knows what it was.
+            spent = Totals(calls=1, unknown_calls=1)
+        behind = any(item.operation == operation for item in waiting.background)
+        command = ReportOutcome(
+            operation=operation,
+            session=row.session_id,
+            outcome="aborted",
+            spent=spent,
+            result=None if behind else f"the agent {row.agent} was deleted before it came to an end; what it did so far stays done",
+            reason="" if behind else DELETED,
+            submission=ids.derived_id("outcome", operation),
+        )
+        with suppress(SessionNotFound, SubmissionConflict):
+            await self._control(row.parent, checked(command))
 
     async def _report_behind(self, head: Loaded, checkpoint: Checkpoint, parent: Parent, told: str) -> None:
         """A message of the agent's: it joins the turn that runs, or begins one. No person said it."""

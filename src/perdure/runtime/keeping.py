@@ -120,19 +120,22 @@ class Keeping(Sending):
                 # A crash may have come between it and what only it had needed.
                 await finish(self._runtime.store, gone.row.root)
             raise
-        if row.parent_kind == "child" and row.status != "halted":
+        if row.parent_kind == "child":
             await self._end_child(row)
         for name in await delete(self._runtime.store, row, tree=tree):
             self._runtime.news.notice(name, sure=True)
 
     async def _end_child(self, row: SessionRow) -> None:
         """Whoever called for a child is told that it ended, while it can still tell."""
-        if row.status != "archived":
+        if row.status not in ("archived", "halted"):
             with suppress(SessionArchived):
                 command = Archive(reason="deleted", submission=submission_id(None))
                 await put_away_or_back(self._runtime, past(partial(self._head, row.session_id)), command)
         try:
-            await self._runtime.errands.run(row.session_id)
+            if row.status == "halted":
+                await self._runtime.errands.tell_of_deleted(row)
+            else:
+                await self._runtime.errands.run(row.session_id)
         except PerdureError as error:
             # A caller that can't be told, whatever is tried, is no reason to keep it.
             if error.retryable:

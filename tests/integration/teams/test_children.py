@@ -497,6 +497,28 @@ async def test_a_child_that_somebody_deletes_is_told_to_its_parent(stage: Stage)
         assert "did not come to an end: aborted" in (await responses(runtime))[0]
 
 
+@pytest.mark.parametrize("readable", [True, False])
+async def test_a_halted_child_that_is_deleted_is_told_to_its_caller(tmp_path: Path, readable: bool) -> None:
+    place = Place("sqlite", tmp_path / "agents.db", auto=True)
+    stage, agent = Stage(place), lead(clerk(asks(call("pay", cents=5)), tools=[pay], approve=["pay"]))
+    async with stage.process() as runtime:
+        running = asyncio.ensure_future(runtime.run(agent, "Please.", session="s", submission="m"))
+        await eventually(lambda: _asked(runtime), stage.clock)
+        running.cancel()
+        await runtime.sessions.halt("s.t2.0.1", reason="look into it")
+    if not readable:
+        place.execute("UPDATE sessions SET checkpoint = 'nothing' WHERE session_id = 's.t2.0.1'")
+    async with stage.process() as runtime:
+        await runtime.sessions.delete("s.t2.0.1")
+
+        assert (await runtime.run(agent, "Please.", session="s", submission="m")).output == "Done."
+        assert "was deleted before it came to an end" in (await responses(runtime))[0]
+        ends = [entry for entry in await runtime.sessions.entries("s") if isinstance(entry, OperationEnded)]
+        [ended] = [entry for entry in ends if entry.operation == "t2.0.1"]
+        assert ended.spent is not None
+        assert (ended.status, ended.spent.calls, ended.spent.unknown_calls) == ("failed", 1, not readable)
+
+
 async def test_a_child_whose_labels_can_not_be_read_and_that_is_deleted_is_told_to_its_parent(tmp_path: Path) -> None:
     place = Place("sqlite", tmp_path / "agents.db", auto=True)
     stage, agent = Stage(place), lead(clerk(asks(call("pay", cents=5)), tools=[pay], approve=["pay"]))
