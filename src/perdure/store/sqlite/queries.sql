@@ -63,7 +63,7 @@ INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO NOTHING
 
 -- name: head
 -- What a write is compared with.
-SELECT root, version, fence, holder, claims, inbox_head, status FROM sessions WHERE no = :no;
+SELECT root, version, fence, holder, claims, inbox_head, status FROM sessions WHERE no = ?;
 
 -- name: session_by_id
 -- A whole session row by its public id.
@@ -118,7 +118,7 @@ SELECT EXISTS (
 
 -- name: advance
 -- A commit with entries: columns without an index only.
-UPDATE sessions SET version = :version, fence = :fence, claims = :claims, checkpoint = :checkpoint WHERE no = :no;
+UPDATE sessions SET version = ?, fence = ?, claims = ?, checkpoint = ? WHERE no = ?;
 
 -- name: advance_bare
 -- A commit without entries.

@@ -200,7 +200,7 @@ class Reader:
         while low < high:
             middle = (low + high) // 2
             found = self._one("entry_number", {"no": no, "seq": middle})
-            if found is None and self._one("head", {"no": no})[6] != "deleted":
+            if found is None and self._one("head", (no,))[6] != "deleted":
                 raise StoreCorrupt(f"entry {middle} is missing", hint="run `perdure verify`")
             # Of a deleted session the beginning is left, and single entries behind it.
             if found is not None and found[0] < number:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import apsw
@@ -72,6 +72,22 @@ FORGOTTEN_AFTER = 24 * 3600 * 1000
 """How long a dead runner's row stays to be seen (ms)."""
 
 
+AT_ONCE = 8
+"""The most entries in one statement: a commit of a step has three or four."""
+
+
+@cache
+def _adding(count: int) -> str:
+    """The statement that appends so many entries."""
+    statement, _, row = QUERIES["entry_add"].rstrip(";").rpartition("VALUES ")
+    return f"{statement}VALUES {', '.join([row] * count)}"
+
+
+def left_out(name: str) -> StoreBroken:
+    """A trigger's RAISE(IGNORE) is silent, and a write that left something out must not count as done."""
+    return StoreBroken(f"the database left out a row of {name!r}", hint="look for a trigger that ignores rows")
+
+
 class Transaction:
     """What a write may use: the named statements on the writer's connection, and whether a runner lives."""
 
@@ -96,13 +112,13 @@ class Transaction:
         return self.connection.changes() > 0
 
     def must(self, name: str, values: Any) -> None:
-        """Change exactly one row. A trigger's RAISE(IGNORE) is silent, and a write that left something out must not count as done."""
+        """Change exactly one row."""
         self._execute(QUERIES[name], values)
         if self.connection.changes() != 1:
-            raise StoreBroken(f"the database left out a row of {name!r}", hint="look for a trigger that ignores rows")
+            raise left_out(name)
 
     def head(self, no: int) -> rules.Head | None:
-        row = self.one("head", {"no": no})
+        row = self.one("head", (no,))
         return None if row is None else rules.Head(*row)
 
     def alive(self, runner: str, now: int) -> bool:
@@ -173,10 +189,14 @@ class Transaction:
         return found
 
     def append(self, no: int, entries: tuple[Sealed, ...]) -> None:
-        for entry in entries:
-            self.must(
-                "entry_add", (no, entry.seq, entry.number, entry.kind, entry.at, entry.salt, entry.body_digest, entry.body, entry.chain)
-            )
+        for start in range(0, len(entries), AT_ONCE):
+            rows: list[Any] = []
+            some = entries[start : start + AT_ONCE]
+            for entry in some:
+                rows += (no, entry.seq, entry.number, entry.kind, entry.at, entry.salt, entry.body_digest, entry.body, entry.chain)
+            self._execute(_adding(len(some)), rows)
+            if self.connection.changes() != len(some):
+                raise left_out("entry_add")
 
 
 class CallerFailed(Exception):
@@ -280,8 +300,7 @@ class CommitWrite(Write):
         tx.keep(head.root, commit.blobs)
         tx.append(no, commit.entries)
         if commit.entries:
-            values = {"version": after.version, "fence": after.fence, "claims": after.claims, "checkpoint": commit.checkpoint, "no": no}
-            tx.must("advance", values)
+            tx.must("advance", (after.version, after.fence, after.claims, commit.checkpoint, no))
         elif after.claims != head.claims:
             tx.must("advance_bare", {"fence": after.fence, "claims": after.claims, "no": no})
         if commit.claim is not None or after.holder != head.holder:
@@ -307,7 +326,7 @@ class CommitWrite(Write):
         for key, operation in commit.taken:
             tx.run("unique_take", {"key": key, "no": no, "operation": operation, "state": "pending", "seq": 0})
             if tx.one("unique_one", {"key": key}) is None:
-                raise StoreBroken("the database left out a row of 'unique_take'", hint="look for a trigger that ignores rows")
+                raise left_out("unique_take")
         for operation, state, seq in commit.decided:
             if state is None:
                 tx.run("unique_free", {"no": no, "operation": operation})
@@ -711,5 +730,5 @@ def _waiting(tx: Transaction, name: str, values: dict[str, Any]) -> None:
         known = tx.one("inbox_one", {"no": values["no"], "submission_id": values["submission_id"]})
         wanted = "there" if name == "inbox_settle" else "waiting"
         if known is not None and (wanted == "there" or known[8] is None):
-            raise StoreBroken(f"the database left out a row of {name!r}", hint="look for a trigger that ignores rows")
+            raise left_out(name)
         raise UsageError(f"submission {values['submission_id']!r} is not {wanted}")
