@@ -208,8 +208,6 @@ class MessageAdded(Entry, frozen=True, kw_only=True):
             return receipts[self.receipt]
         if not self.responses:
             return own
-        if len(self.responses) == 1 and not own:
-            return receipts[self.responses[0].receipt]
         said: list[Part] = []
         instead = iter(own)
         for item in self.responses:

@@ -204,10 +204,6 @@ class Batch(Draft):
         return self.head.row.owner
 
     @property
-    def _edits(self) -> tuple[Edited, ...]:
-        return tuple(edit for edit in self.edited.values() if edit.submission_id not in self.consumed) if self.edited else ()
-
-    @property
     def draws(self) -> tuple[Draw, ...]:
         """What the session draws from its owner's pool with this commit, or gives back: all of it, however often it was stated before."""
         turn = self.checkpoint.turn
@@ -280,7 +276,7 @@ class Batch(Draft):
             checkpoint=checkpoints.encode(after) if entries else None,
             consumed=tuple(self.consumed.items()),
             settled=tuple(self.settled.items()),
-            edited=self._edits,
+            edited=tuple(edit for edit in self.edited.values() if edit.submission_id not in self.consumed),
             received=received,
             redacted=self.redacted,
             erased=self.erased,

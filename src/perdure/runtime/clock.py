@@ -36,8 +36,8 @@ class SystemClock:
     async def sleep_until(self, at: int) -> None:
         # The wall clock may be moved while we sleep: set back it delays nothing, set forward it is noticed within a minute.
         end = self._monotonic() + (at - self.now()) * 1_000_000
-        while self.now() < at and (left := end - self._monotonic()) > 0:  # noqa: ASYNC110
-            await asyncio.sleep(min(left / 1_000_000_000, LONGEST_SLEEP))
+        while left := self.left(at, end):  # noqa: ASYNC110
+            await asyncio.sleep(min(left, LONGEST_SLEEP))
 
     def alarm(self, at: int, ring: Callable[[], None]) -> Alarm:
         """As `alarm`, without a task: most of what is watched ends long before."""

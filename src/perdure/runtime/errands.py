@@ -31,7 +31,7 @@ from ..core.evolve import evolve
 from ..core.journal import GENESIS, open_entry
 from ..core.messages import Source, Text, ToolCall
 from ..core.phase import children as called
-from ..core.records import Errand, Failure, Parent, Plan
+from ..core.records import Ending, Errand, Failure, Parent, Plan
 from ..core.reports import ErrandsDone
 from ..core.usage import Totals
 from ..store.base import Catalogue, Committed, Loaded, NewSession, SessionRow
@@ -48,9 +48,6 @@ __all__ = ["Done", "Errands"]
 _log = logging.getLogger("perdure.runtime")
 
 PAGE = 64
-
-DELETED = "it was deleted"
-"""What a caller is told of a child that could not be ended before."""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -242,16 +239,9 @@ class Errands(Keeping, Arguments, Results):
         if result is not None and result.failure is not None:
             reason = result.failure.message
         told = _told(checkpoint.agent, result, reason)
-        command = ReportOutcome(
-            operation=parent.operation,
-            session=head.row.session_id,
-            outcome="aborted" if result is None else result.status,
-            spent=ended.usage if isinstance(ended, TurnEnded) else Totals(),
-            # What one in the background has to say is a message.
-            result=None if parent.background else told,
-            reason="" if parent.background else reason,
-            submission=ids.derived_id("outcome", parent.operation),
-        )
+        outcome: Ending = "aborted" if result is None else result.status
+        spent = ended.usage if isinstance(ended, TurnEnded) else Totals()
+        command = _outcome(parent.operation, head.row.session_id, outcome, spent, told=told, reason=reason, background=parent.background)
         try:
             if parent.background:
                 await self._report_behind(head, checkpoint, parent, told)
@@ -262,8 +252,9 @@ class Errands(Keeping, Arguments, Results):
 
     async def tell_of_deleted(self, row: SessionRow) -> None:
         """Tell whoever waits for a halted child that it is deleted: it can't say itself how it ended."""
-        caller = None if row.parent is None else await self._runtime.store.load(row.parent)
-        if caller is None or row.parent is None:
+        assert row.parent is not None
+        caller = await self._runtime.store.load(row.parent)
+        if caller is None:
             return
         waiting = checkpoints.decode(caller.row.checkpoint)
         operation = next((item for item in called(waiting) if ids.child_session(row.parent, item) == row.session_id), None)
@@ -276,15 +267,8 @@ class Errands(Keeping, Arguments, Results):
             # Nobody knows what it was.
             spent = Totals(calls=1, unknown_calls=1)
         behind = any(item.operation == operation for item in waiting.background)
-        command = ReportOutcome(
-            operation=operation,
-            session=row.session_id,
-            outcome="aborted",
-            spent=spent,
-            result=None if behind else f"the agent {row.agent} was deleted before it came to an end; what it did so far stays done",
-            reason="" if behind else DELETED,
-            submission=ids.derived_id("outcome", operation),
-        )
+        told = f"the agent {row.agent} was deleted before it came to an end; what it did so far stays done"
+        command = _outcome(operation, row.session_id, "aborted", spent, told=told, reason="it was deleted", background=behind)
         with suppress(SessionNotFound, SubmissionConflict):
             await self._control(row.parent, checked(command))
 
@@ -300,6 +284,19 @@ class Errands(Keeping, Arguments, Results):
             submission=ids.derived_id("report", parent.operation),
         )
         await self._send(parent.session, checked(post))
+
+
+def _outcome(operation: str, child: str, outcome: Ending, spent: Totals, *, told: str, reason: str, background: bool) -> ReportOutcome:
+    """What a call of an agent came to. What one in the background has to say is a message."""
+    return ReportOutcome(
+        operation=operation,
+        session=child,
+        outcome=outcome,
+        spent=spent,
+        result=None if background else told,
+        reason="" if background else reason,
+        submission=ids.derived_id("outcome", operation),
+    )
 
 
 def _told(agent: str, result: Result | None, reason: str) -> str:

@@ -83,7 +83,6 @@ class Watch:
         self._events: deque[Event] = deque()
         self._news = asyncio.Event()
         self._error: BaseException | None = None
-        self.behind = False
         # What came before it watched was told to nobody.
         self.noticed = True
         self.closed = False
@@ -93,7 +92,7 @@ class Watch:
         for event in events:
             if len(self._events) >= BUFFER:
                 self._events.clear()
-                self.behind = True
+                self.noticed = True
             self._events.append(event)
         self._news.set()
 

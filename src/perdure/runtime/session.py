@@ -274,15 +274,14 @@ class Session:
             for request in await self._open_requests():
                 if request.seq <= cursor:
                     yield request
-            watch.behind = watch.behind or cursor < self._opened.version
             while True:
                 events = watch.take()
                 if events and self._owner is not None and self._no is None:
                     # Somebody created it meanwhile, and it may be somebody else's.
                     await self._number()
-                if watch.behind or watch.noticed:
-                    # What other processes committed, too, and nobody may say so again.
-                    watch.behind = watch.noticed = False
+                if watch.noticed:
+                    # Nobody may say again what other processes committed.
+                    watch.noticed = False
                     stored = await self._stored(cursor)
                     events = _woven(stored, [*events, *watch.take()], self._opened.version)
                 for event in events:
@@ -296,7 +295,7 @@ class Session:
                     if event.seq == cursor + 1:
                         cursor = event.seq
                         yield event
-                if watch.pending or watch.behind or watch.noticed:
+                if watch.pending or watch.noticed:
                     continue
                 closed = watch.closed
                 await watch.wait()

@@ -497,14 +497,23 @@ async def test_a_child_that_somebody_deletes_is_told_to_its_parent(stage: Stage)
         assert "did not come to an end: aborted" in (await responses(runtime))[0]
 
 
+def _on_a_file(directory: Path) -> tuple[Place, Stage, Agent]:
+    """A place whose rows can be damaged, and an agent whose child asks somebody."""
+    place = Place("sqlite", directory / "agents.db", auto=True)
+    return place, Stage(place), lead(clerk(asks(call("pay", cents=5)), tools=[pay], approve=["pay"]))
+
+
+async def _leave_asking(runtime: Any, agent: Agent, stage: Stage) -> None:
+    running = asyncio.ensure_future(runtime.run(agent, "Please.", session="s", submission="m"))
+    await eventually(lambda: _asked(runtime), stage.clock)
+    running.cancel()
+
+
 @pytest.mark.parametrize("readable", [True, False])
 async def test_a_halted_child_that_is_deleted_is_told_to_its_caller(tmp_path: Path, readable: bool) -> None:
-    place = Place("sqlite", tmp_path / "agents.db", auto=True)
-    stage, agent = Stage(place), lead(clerk(asks(call("pay", cents=5)), tools=[pay], approve=["pay"]))
+    place, stage, agent = _on_a_file(tmp_path)
     async with stage.process() as runtime:
-        running = asyncio.ensure_future(runtime.run(agent, "Please.", session="s", submission="m"))
-        await eventually(lambda: _asked(runtime), stage.clock)
-        running.cancel()
+        await _leave_asking(runtime, agent, stage)
         await runtime.sessions.halt("s.t2.0.1", reason="look into it")
     if not readable:
         place.execute("UPDATE sessions SET checkpoint = 'nothing' WHERE session_id = 's.t2.0.1'")
@@ -520,12 +529,9 @@ async def test_a_halted_child_that_is_deleted_is_told_to_its_caller(tmp_path: Pa
 
 
 async def test_a_child_whose_labels_can_not_be_read_and_that_is_deleted_is_told_to_its_parent(tmp_path: Path) -> None:
-    place = Place("sqlite", tmp_path / "agents.db", auto=True)
-    stage, agent = Stage(place), lead(clerk(asks(call("pay", cents=5)), tools=[pay], approve=["pay"]))
+    place, stage, agent = _on_a_file(tmp_path)
     async with stage.process() as runtime:
-        running = asyncio.ensure_future(runtime.run(agent, "Please.", session="s", submission="m"))
-        await eventually(lambda: _asked(runtime), stage.clock)
-        running.cancel()
+        await _leave_asking(runtime, agent, stage)
     # A process that has the child would halt it as soon as it looks.
     place.execute("UPDATE sessions SET labels = '[1]' WHERE session_id = 's.t2.0.1'")
     async with stage.process() as runtime:

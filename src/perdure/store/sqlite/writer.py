@@ -74,7 +74,7 @@ class Writer:
         self._queue: SimpleQueue[Job | Callable[[], None] | None] = SimpleQueue()
         self._following = False
         self._seen: int | None = None
-        self._known: int | None = None
+        self._format_seen: int | None = None
         # A daemon: a store that nobody closed must not keep the program from ending, and what it had written is durable.
         self._thread = threading.Thread(target=self._run, name="perdure-writer", daemon=True)
         self._opened = Waiter(loop.create_future())
@@ -280,10 +280,10 @@ class Writer:
             tx.run("begin")
             # In here it costs no transaction of its own.
             (seen,) = tx.one("data_version")
-            if seen != self._known:
+            if seen != self._format_seen:
                 # Only what others wrote can have renewed the format.
                 self._database.check_format(tx.connection)
-                self._known = seen
+                self._format_seen = seen
             if self._following:
                 self._tell_of(seen)
         except (apsw.Error, FormatUnknown) as error:
